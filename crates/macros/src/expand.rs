@@ -125,8 +125,8 @@ fn of_enum(rare: Option<u8>, variants: &[Variant]) -> (TokenStream, TokenStream,
     (encode, decode, quote!(::quorate_protocol::wire::least(&[#(#leasts),*])))
 }
 
-/// Returns the fields that are part of the bytes, each with a name for its value. Fields with a value in
-/// `values` are left out, because the tag gives their value.
+/// Returns the fields that are part of the bytes, each with a name for its value. Leaves out fields with a
+/// value in `values`, because the variant's tag gives that value.
 fn number<'a>(fields: &'a [Field], values: &[(Ident, syn::Expr)]) -> Vec<(Ident, &'a Field)> {
     let is_sent = |field: &&Field| value_of(field, values).is_none();
     let names = (0..).map(|place: usize| format_ident!("field{place}"));
@@ -154,7 +154,7 @@ fn pattern(fields: &[Field], sent: &[(Ident, &Field)], values: &[(Ident, syn::Ex
     quote!({ #(#parts),* })
 }
 
-/// Returns the code that appends the fields. The value of this code is the payload that was not copied.
+/// Returns the code that appends the fields. This code evaluates to the payload that it did not copy.
 fn put(sent: &[(Ident, &Field)]) -> TokenStream {
     let mut code = TokenStream::new();
     let pieces = pieces(sent);
@@ -199,7 +199,7 @@ fn take(sent: &[(Ident, &Field)]) -> TokenStream {
     pieces(sent).into_iter().map(take).collect()
 }
 
-/// Returns the code for the minimum number of bytes of the fields.
+/// Returns the code that adds up the minimum sizes of the fields, in bytes.
 fn least(sent: &[(Ident, &Field)]) -> TokenStream {
     let leasts = pieces(sent).into_iter().map(|piece| match piece {
         [(_, Field { kind, form: FieldForm::Own, .. })] => {
@@ -208,7 +208,7 @@ fn least(sent: &[(Ident, &Field)]) -> TokenStream {
         [(_, Field { kind, form: FieldForm::With(form), .. })] => {
             quote!(<#form as ::quorate_protocol::wire::Form<#kind>>::BYTES_LEAST)
         }
-        // The length of a body.
+        // The size of a body's length, in bytes.
         _ => quote!(4),
     });
     quote!(0 #(+ #leasts)*)

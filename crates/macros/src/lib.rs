@@ -1,4 +1,5 @@
-//! Derives of the workspace. The only one so far writes the byte form of a message from its declaration.
+//! Derive macros of the workspace. The only macro so far writes the code that encodes and decodes a message,
+//! from the declaration of the message.
 //!
 //! The crate stands below floor 0, because `protocol` imports it. The code that the derive writes uses the
 //! trait and the functions in `quorate_protocol::wire`, which this crate cannot import. So the tests that
@@ -20,10 +21,10 @@ mod tests;
 
 /// Implements the trait `quorate_protocol::wire::Wire` for a struct or an enum.
 ///
-/// The byte form is the one that people write by hand: an enum begins with the tag of its variant, then the
-/// fields follow in the order of their declaration, each in its own byte form, without padding or names. So
-/// the declaration is the description of the bytes, and a tag must always keep its meaning. A large payload
-/// in the last field is not copied (`Wire::encode_head`).
+/// The byte form is the same as that of code written by hand: an enum begins with the tag of its variant,
+/// then the fields follow in the order of their declaration. Each field has its own byte form, and there are
+/// neither padding nor names. So the declaration describes the bytes, and a tag must always keep its meaning.
+/// A large payload in the last field is not copied (`Wire::encode_head`).
 ///
 /// Decoding refuses what a hand-written decoder refuses: an unknown tag with `WireError::Tag`, missing bytes
 /// with `WireError::Short`, and a count that exceeds the bytes behind it with `WireError::Length`, before
@@ -31,16 +32,16 @@ mod tests;
 ///
 /// # Attributes of a variant
 ///
-/// A variant needs one of these:
+/// A variant needs one of these attributes:
 ///
-/// - `#[wire(tag = 3)]`: its first byte.
-/// - `#[wire(tag = 6, applied = true)]` and `#[wire(tag = 7, applied = false)]`: the first byte also says the
-///   value of a field, which is not sent.
-/// - `#[wire(first = 0..=63)]`: it has no tag of its own. Its only field is another message whose first bytes
-///   lie in this range.
-/// - `#[wire(rare = 0)]`: it shares the tag that `#[wire(rare = 12)]` at the enum names. After this tag comes
-///   one `postcard` body with this number and the fields, as if the rare variants were a `serde` enum. A new
-///   rare variant takes the next number.
+/// - `#[wire(tag = 3)]`: the first byte of the variant.
+/// - `#[wire(tag = 6, applied = true)]` and `#[wire(tag = 7, applied = false)]`: the first byte also gives
+///   the value of a field, so the bytes do not contain that field.
+/// - `#[wire(first = 0..=63)]`: the variant has no tag of its own. The variant's only field is another
+///   message whose first bytes lie in this range.
+/// - `#[wire(rare = 0)]`: the variant shares the tag that `#[wire(rare = 12)]` at the enum names. After this
+///   tag comes one `postcard` body with this number and the fields, as if the rare variants were a `serde`
+///   enum. A new rare variant takes the next number.
 ///
 /// # Attributes of a field
 ///
@@ -51,8 +52,8 @@ mod tests;
 ///
 /// # Mistakes
 ///
-/// A tag or a number that is given twice does not compile; neither does an enum variant without a tag. If no
-/// tag names some value of a field, a pattern is missing, which the compiler reports.
+/// The compiler rejects a tag or a number that is given twice, and an enum variant without a tag. If the tags
+/// of a variant do not cover all values of a field, the compiler reports a missing pattern.
 ///
 /// # Example
 ///

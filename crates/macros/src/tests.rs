@@ -9,8 +9,8 @@ fn derive(input: &DeriveInput) -> Result<TokenStream, String> {
     Layout::read(input).map(|layout| expand::wire(&layout)).map_err(|error| error.to_string())
 }
 
-/// Returns code in a form in which two texts can be compared. The spaces and line breaks of a printed stream
-/// of tokens depend on how its tokens were made.
+/// Returns the code without spaces and line breaks, so that two texts can be compared. The spaces in a
+/// printed stream of tokens depend on the way in which its tokens were made.
 fn without_spaces(code: &str) -> String {
     code.split_whitespace().collect()
 }

@@ -7,10 +7,10 @@
 //! └──────────┴────────┴──────────────────────────┴───────┘
 //! ```
 //!
-//! The header is the same for all receivers, so a message to several receivers is encoded only once. It holds
-//! the length of the body, so a receiver can skip a message without decoding it. It holds only a 32-bit fold
-//! of the domain; a session opens only if all 128 bits are equal ([`Signal::Open`]), and without a session no
-//! message is accepted.
+//! The header is the same for all receivers, so a message to several receivers is encoded only once. The
+//! header holds the length of the body, so a receiver can skip a message without decoding it. The header
+//! holds only a 32-bit fold of the domain; a session opens only if all 128 bits are equal ([`Signal::Open`]),
+//! and without a session no message is accepted.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ impl Encoded {
     }
 }
 
-/// The byte form does not contain its own length, so the form that contains it has to give the end.
+/// The byte form does not contain its own length, so the form around it has to mark its end.
 impl Wire for Encoded {
     fn encode(&self, out: &mut BytesMut) {
         wire::encode_whole(self, out);
@@ -306,7 +306,7 @@ fn split_entry(entry: &mut Bytes) -> Result<(Channel, Bytes), WireError> {
     Ok((Channel { domain, endpoint }, std::mem::take(entry)))
 }
 
-/// The byte form is the domain, the endpoint's name, and the record. The form that contains it gives the end.
+/// The byte form is the domain, the endpoint's name, and the record. The form around it has to mark its end.
 impl<R: Wire> Wire for JournalEntry<R> {
     fn encode(&self, out: &mut BytesMut) {
         out.put_u128_le(self.channel.domain.0);

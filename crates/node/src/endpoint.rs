@@ -36,8 +36,8 @@ impl Protocol for Opaque {
 /// A protocol of any type that can be added to a node at run time. [`Dynamic`] turns a [`Protocol`] into an
 /// endpoint.
 pub trait Endpoint: Send {
-    /// Handles an input like [`Protocol::handle`]. An error means that the message did not decode and that
-    /// nothing was done.
+    /// Handles an input like [`Protocol::handle`]. An error means that the message did not decode, so the
+    /// endpoint did nothing.
     fn handle(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,8 @@
-//! One process without any input or output of its own: endpoints by channel, over one set of links.
+//! A process as one state machine, without input or output of its own: its endpoints by channel, over one set
+//! of links.
 //!
 //! **Promise.** Each endpoint is a [`Protocol`] that runs as if it had the process to itself. An idle
-//! endpoint costs no time: the node neither calls it nor loops over it.
+//! endpoint costs no time: the node neither calls an idle endpoint nor loops over it.
 //!
 //! **Shape.** The model is quinn's `Endpoint`, which passes datagrams to connections in a slab. A [`Node`] is
 //! itself a [`Protocol`], so anything that runs one protocol (the simulator, the real runtime) can run a
@@ -20,40 +21,40 @@
 //! processes are linked, and the [`Policy`] of each admits the other's pass. An endpoint gets `Linked` and
 //! `Unlinked` for its sessions, not for links. A node wants a link while one of its endpoints reaches for the
 //! peer. It gives the link up when no endpoint reaches for the peer and no endpoint has a session on the
-//! link. The end of one endpoint's session (it leaves, its policy changes, a message does not decode) ends no
-//! other session.
+//! link. A session ends when its endpoint leaves, when the policy changes, or when a message does not decode.
+//! The end of one session ends no other session.
 //!
 //! **Time.** The node keeps the deadlines of its endpoints in order. At each [`Input::Drained`] the node asks
 //! the endpoints that have had an input since the last `Drained` for their new deadlines; only these
 //! endpoints get `Drained`.
 //!
-//! **Records** of all endpoints form one sequence, each with its channel, under tickets of one counter.
-//! `Persisted` goes to the endpoints whose records became durable. The node collects the sequence up to the
-//! first record that any endpoint still needs. So an endpoint that never collects also keeps the later
+//! **Records** of all endpoints form one sequence, each with its channel, under tickets of one counter. The
+//! node passes `Persisted` to the endpoints whose records became durable. The node collects the sequence up
+//! to the first record that any endpoint still needs. So an endpoint that never collects also keeps the later
 //! records of the others.
 //!
 //! **A panic** ends the endpoint in which it happens: its sessions end, the host gets [`Event::Ended`], and
 //! the other endpoints go on. The endpoint's records stay until the host removes or releases them
-//! ([`Command::Release`]), because all replicas of a set may panic at the same input, and then their journals
-//! must still allow a restart. A [vital](NewEndpoint::vital) endpoint is one that other endpoints need, for
+//! ([`Command::Release`]). All replicas of a set may panic at the same input, and then a restart is possible
+//! only from their journals. A [vital](NewEndpoint::vital) endpoint is one that other endpoints need, for
 //! example a router: its panic ends the process.
 //!
 //! **Bytes from outside.** The node counts and drops an envelope for an absent endpoint, of a foreign domain,
 //! or without a session ([`Counters`]). A message that does not decode ends its session.
 //!
 //! **Relays are above the node** ([`relay`](quorate_protocol::relay)): an endpoint whose links may be relayed
-//! is a `Relay<P>`, and no relay carries a node. One relay below the node, with one set of heartbeats, would
+//! is a `Relay<P>`, and no relay carries a node. One relay below the node, with one set of heartbeats, could
 //! serve all endpoints. But that relay would have to know the role of each endpoint in its domain: a link
-//! between two routers of a domain is never relayed, but in another domain the same two processes may be a
-//! router and a member, whose link must be relayed. Above the node each endpoint knows its own role, domains
-//! that do not relay pay nothing, and the relay's rules hold unchanged, with a session in place of a link. If
-//! a relay gives up a session and no other endpoint needs the link, the link ends, too, and is made again as
-//! usual.
+//! between two routers of a domain is never relayed. But in another domain the same two processes may be a
+//! router and a member, whose link must be relayed. Above the node each endpoint knows its own role, and
+//! domains that do not relay pay nothing. The relay's rules hold unchanged, with a session in place of a
+//! link. If a relay gives up a session and no other endpoint needs the link, the link ends, too, and is made
+//! again as usual.
 //!
 //! **Policies.** Each endpoint's own [`Policy`] decides who may have a session with it; the node itself links
-//! with everybody. The node shows the pass of its vital endpoint. So a disk keeps that pass, and the endpoint
-//! can be restored with it. A dynamic endpoint's pass is not kept: after a restore it shows the pass that its
-//! records imply.
+//! with everybody. The node shows the pass of its vital endpoint as its own pass. The disk of the process
+//! keeps that pass, so the vital endpoint can be restored with it. The disk keeps no pass of a dynamic
+//! endpoint: after a restore, a dynamic endpoint shows the pass that its records imply.
 //!
 //! **Casts** carry messages only, and only within a session. Like any cast, a cast of an endpoint may belong
 //! to an earlier session of the same two endpoints.
@@ -153,8 +154,8 @@ where
         Ok(())
     }
 
-    /// Keeps records from `first` on for an endpoint that will be added later, and restored from these
-    /// records.
+    /// Keeps records from `first` on for an endpoint that the host will restore from these records and add
+    /// later.
     pub fn expect(&mut self, channel: Channel, first: Ticket) {
         self.state.records.need(channel, first);
     }
@@ -224,7 +225,7 @@ where
         }
     }
 
-    /// Runs [`Node::step`]. Then notifies the endpoints of the sessions that the step began or ended.
+    /// Runs [`Node::step`], and then notifies the endpoints of the sessions that the step began or ended.
     fn give(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut dyn Sink<Self>) {
         self.step(cx, key, inbound, out);
         self.pass_session_events(cx, out);
@@ -407,7 +408,7 @@ where
         let due: Vec<usize> =
             self.deadlines.iter().take_while(|(time, _)| *time <= cx.now).map(|(_, key)| *key).collect();
         for key in due {
-            // An endpoint that ran earlier in this turn may have ended the endpoint of this slot.
+            // Another endpoint that ran earlier in this turn may have ended the endpoint of this slot.
             let Some(slot) = self.slots.get_mut(key) else { continue };
             if let Some(noted) = slot.deadline.take() {
                 self.deadlines.remove(&(noted, key));
@@ -436,7 +437,7 @@ where
             }
         }
         self.gathering = gathering.unwrap_or_default();
-        // The emptied list keeps its memory, which the next turn uses again.
+        // The emptied list keeps its memory for the next turn.
         active.append(&mut self.active);
         self.active = active;
         self.pass_session_events(cx, out);
@@ -568,7 +569,7 @@ where
         }
     }
 
-    /// Returns the deadline, or `None` for a dynamic endpoint that panics when it is asked.
+    /// Returns the deadline, or `None` for a dynamic endpoint that panics in this call.
     fn deadline(&self) -> Option<Time> {
         match self {
             EndpointKind::Typed(typed) => typed.deadline(),
@@ -578,8 +579,7 @@ where
         }
     }
 
-    /// Returns the time for which input may gather, or zero for a dynamic endpoint that panics when it is
-    /// asked.
+    /// Returns the time for which input may gather, or zero for a dynamic endpoint that panics in this call.
     fn gathering(&self) -> Duration {
         match self {
             EndpointKind::Typed(typed) => typed.gathering(),
@@ -590,7 +590,7 @@ where
     }
 }
 
-/// Returns the text of a panic, or a sentence that says so if the panic has no text.
+/// Returns the text of a panic, or a fixed sentence if the panic has no text.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("the panic has no message")

@@ -18,7 +18,8 @@ use crate::{
     state::NodeState,
 };
 
-/// A process: its endpoints by channel. Some of the endpoints may have the type `H`.
+/// A process: its endpoints by channel. An endpoint may have the type `H`, which is known at compile time, or
+/// any other type.
 pub struct Node<H: Protocol = Opaque> {
     pub(super) slots: Slab<EndpointSlot<H>>,
     /// The slots of endpoints, by tag. The map is only looked up, never iterated, so its order does not
@@ -31,7 +32,7 @@ pub struct Node<H: Protocol = Opaque> {
     pub(super) domains: BTreeMap<u32, usize>,
     /// The times at which endpoints want to be called.
     pub(super) deadlines: BTreeSet<(Time, usize)>,
-    /// The slots that have had an input since the last drain, in the order of their first such input.
+    /// The slots that have had an input since the last drain, in the order of their first inputs.
     pub(super) active: Vec<usize>,
     /// The shortest [`Protocol::gathering`] of the endpoints that were drained last.
     pub(super) gathering: Duration,

@@ -1,4 +1,4 @@
-//! The outputs of an endpoint: they become outputs of its node, and keep the endpoint's sessions up to date.
+//! The outputs of an endpoint. They become outputs of its node, and update the endpoint's sessions.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ where
     H: Protocol,
     H::Message: Wire,
 {
-    /// Asks a peer for a session, if the processes are linked, and the endpoint wants a session that it does
-    /// not have.
+    /// Asks a peer for a session if the processes are linked, the endpoint wants a session with the peer, and
+    /// there is none.
     pub(crate) fn request_session(&mut self, peer: ProcessId) {
         let Some(session_state) = self.sessions.get_mut(&peer) else { return };
         let is_linked = self.state.peers.get(&peer).is_some_and(|it| it.link == Link::Up);
@@ -239,7 +239,8 @@ where
         let link = it.link;
         self.out.reach(peer, address);
         match link {
-            // The link layer reports a failure only once, so the node repeats it here.
+            // The link layer reports a failed link only once, so the node repeats the report for this
+            // endpoint.
             Link::Down if !session_state.down_reported => self.take(peer, SessionStep::Unlinked),
             Link::Up => self.request_session(peer),
             Link::Down | Link::Unknown => {}
@@ -508,7 +509,7 @@ impl NodeState {
 
     pub(super) fn draw(&mut self) -> u32 {
         self.number += 1;
-        // The highest bit is kept for the names of sessions that relays make.
+        // The highest bit is free for relays, which set it in the names of their sessions.
         assert!(self.number < 1 << 31, "a process has fewer than 2^31 sessions");
         self.number
     }

@@ -6,12 +6,12 @@ use quorate_protocol::Ticket;
 
 use crate::channel::Channel;
 
-/// The records that are not yet durable, and for each endpoint the records that it needs.
+/// The records that are not yet durable, and the records that each endpoint still needs.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     /// Records that are not known to be durable, each with the slot that wrote it.
     waiting: VecDeque<(Ticket, usize)>,
-    /// For each endpoint, the first record of the part of the sequence in which it needs all its records.
+    /// For each endpoint, the ticket from which on the endpoint needs all its records.
     needed: BTreeMap<Channel, Ticket>,
     /// The pairs of `needed`, in the order of their records.
     floors: BTreeSet<(Ticket, Channel)>,
@@ -54,8 +54,8 @@ impl Records {
         before: Ticket,
         kept: &[Ticket],
     ) -> Option<(Ticket, Vec<Ticket>)> {
-        // `needed` may equal `before`: the first record that the endpoint has written since it was restored
-        // may replace all its earlier records.
+        // `needed` may equal `before`: the first record after a restore may replace all earlier records of
+        // the endpoint.
         if let Some(needed) = self.needed.get_mut(&channel).filter(|needed| **needed <= before) {
             self.floors.remove(&(*needed, channel));
             *needed = before;

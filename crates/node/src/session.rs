@@ -5,10 +5,10 @@
 //! session, and no two sessions share a name. A session ends alone: neither the link of the processes nor
 //! other sessions on it break.
 //!
-//! **Source.** The opening handshake of TCP (RFC 9293 §3.5), on a lower link that is lossless and FIFO, so no
+//! **Source.** The opening handshake of TCP (RFC 9293 §3.5). The link below is lossless and FIFO, so no
 //! message is sent twice. Difference: if both ends ask at once, one of them gives way. In TCP the two
-//! requests become one session, but then the name of the session could not distinguish late answers from
-//! fresh ones.
+//! requests become one session, but then the name of a session could not distinguish late answers from fresh
+//! answers.
 //!
 //! ```text
 //!   opener                    other end
@@ -19,12 +19,12 @@
 //!     │ Bye(a) ─────────────────▶│ ended      (or Bye(b) the other way)
 //! ```
 //!
-//! **Rules.** A node draws each number once. 1. A session opens only by an answer. An endpoint that
-//! receives a request (an `Open` that answers no other `Open`) draws a number and answers with it; from
-//! then on the session is open at this end. It is open at the opener when the answer to the opener's latest
-//! request arrives. 2. An endpoint refuses an answer to a request that it has given up, so that the
-//! answerer ends the session at its side. The endpoint also ends the session that it has with this peer:
-//! the answerer has already left that session, and its next messages belong to the refused session. 3. If
+//! **Rules.** A node draws each number once. 1. A session opens only by an answer. An endpoint that receives
+//! a request (an `Open` that answers no other `Open`) draws a number and answers with it; from then on the
+//! session is open at this end. At the opener the session opens when the answer to the opener's latest
+//! request arrives. 2. An endpoint refuses an answer to a request that it has given up, so that the answerer
+//! ends the refused session at its side. The endpoint also ends its present session with this peer: the
+//! answerer has already left the present session, and its next messages belong to the refused session. 3. If
 //! two requests cross, the process with the smaller id keeps its own and ignores the other's. The process
 //! with the larger id gives its own up and answers. 4. A message without a session is dropped.
 //!
@@ -59,7 +59,7 @@ pub(crate) struct SessionState {
     pub(crate) wanted: bool,
     /// Whether the endpoint has been notified that there is no session.
     pub(crate) down_reported: bool,
-    /// The time at which to ask for the session again.
+    /// The time at which the endpoint asks for the session again.
     pub(crate) retry_at: Option<Time>,
     /// Number of failed requests in a row.
     pub(crate) failures: u32,

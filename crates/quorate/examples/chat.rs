@@ -6,8 +6,8 @@
 //! cargo run --release -p quorate --example chat -- --routers 127.0.0.1:24701 bob
 //! ```
 //!
-//! Each line of standard input is a word. Kill a member: the others see it leave, and keep all that they have
-//! seen.
+//! Each line of standard input is a word. Kill a member: the others see it leave, and keep all words that
+//! they have seen.
 
 use std::{
     env,
@@ -112,7 +112,7 @@ fn chat(routers: &str, name: &str) -> Result<(), Error> {
     let room = node.group("chat").join(Room::new()).wait()?;
     for text in io::stdin().lock().lines() {
         let Ok(text) = text else { break };
-        // Once the send is answered, the line is not lost with this program.
+        // Once the send has succeeded, the end of this program does not lose the line.
         room.safe_send(Line { who: name.to_owned(), text }).wait()?;
     }
     node.leave().wait()?;

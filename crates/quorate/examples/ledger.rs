@@ -1,5 +1,5 @@
-//! A ledger that lasts: a key seals it, a file keeps it while it has no members, and the holder of a lock
-//! settles it.
+//! A group's ledger that outlives its members. A key seals the entries, and files keep the entries while the
+//! group has no members. Members can claim locks of the group.
 //!
 //! ```text
 //! quorate up                        # or any cluster; it prints the addresses of its routers
@@ -13,16 +13,17 @@
 //! | | |
 //! |---|---|
 //! | `soft TEXT`, `ordered TEXT`, `safe TEXT` | enters the text |
-//! | `load TEXT SECONDS` | enters as much as it can, of all strengths; prints `loaded` at the end |
-//! | `flush`, `save` | makes all entries durable, at all members or in files |
+//! | `load TEXT SECONDS` | enters the text again and again, at all strengths; prints `loaded` at the end |
+//! | `flush`, `save` | makes all entries durable: at all members (`flush`), or in files (`save`) |
 //! | `ask PREFIX` | asks all members for the entries with this prefix |
 //! | `list`, `count` | shows this member's entries or their number, and its number of refused sends |
-//! | `lock NAME`, `unlock NAME` | claims a lock, and reports when it gets the lock; releases it |
-//! | `rotate FILE` | makes the group use this key |
+//! | `lock NAME`, `unlock NAME` | claims a lock, and reports when the member gets it; releases the lock |
+//! | `rotate FILE` | makes the group use the key in this file |
 //! | `figures` | shows the counters of the process |
 //!
 //! A member that the others dropped while it was cut off joins again by itself. The ledger then lacks the
-//! entries that it made alone. At the end of its input a member leaves. `checks/group` tests this program.
+//! entries that the member made while it was cut off. At the end of its input a member leaves. `checks/group`
+//! tests this program.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +44,7 @@ use quorate::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Pause between two looks at the member's state.
+/// Pause between two checks of the member's state.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 struct Options {
@@ -53,8 +54,8 @@ struct Options {
     listen: Option<String>,
     key: Option<String>,
     file: Option<String>,
-    /// Version of the entries. Entries of version 2 also have an amount, so members of version 1 and 2 do not
-    /// fit together.
+    /// Version of the entries. Entries of version 2 also have an amount, so a member of version 1 and a
+    /// member of version 2 cannot be in one group.
     version: u32,
 }
 
@@ -91,7 +92,7 @@ fn options() -> Option<Options> {
     (given.is_empty() && (1..=2).contains(&options.version)).then_some(options)
 }
 
-/// The ledger, and how members ask each other for entries.
+/// The ledger. A query asks for the entries with a prefix.
 type Ledger<E> = Handlers<Vec<E>, E, String, Vec<String>>;
 
 struct Program<E: Serialize + DeserializeOwned + Send + 'static> {
@@ -100,7 +101,7 @@ struct Program<E: Serialize + DeserializeOwned + Send + 'static> {
     entry: fn(&str) -> E,
     member: Member<Ledger<E>>,
     locks: Arc<Mutex<BTreeMap<String, Lock>>>,
-    /// Entries of its own that were refused.
+    /// Number of this member's entries that were refused.
     refused: u64,
 }
 
@@ -157,7 +158,7 @@ where
         self.member.leave().wait()
     }
 
-    /// Joins again, as soon as anybody can be reached.
+    /// Joins again, as soon as the routers can be reached.
     fn rejoin(&mut self) -> Result<(), Error> {
         loop {
             match self.group.join(ledger()).wait() {
@@ -229,7 +230,7 @@ where
             "rotate" => {
                 let key = key(text)?;
                 self.member.rotate(&key).wait()?;
-                // If the member has to join again, it joins with the new key.
+                // If the member has to join again, it uses the new key.
                 self.group = self.group.clone().key(key);
                 Ok(())
             }
@@ -261,7 +262,7 @@ where
     member.send_as(strength, entry).wait().map(drop)
 }
 
-/// Enters as much as it can.
+/// Enters numbered copies of the text, one after another, until `time` is over.
 fn load<E>(member: &Member<Ledger<E>>, entry: fn(&str) -> E, text: &str, time: Duration)
 where
     E: Serialize + DeserializeOwned + fmt::Debug + Send + 'static,
@@ -292,6 +293,6 @@ fn key(file: &str) -> Result<Key, Error> {
 
 fn say(line: impl fmt::Display) {
     let mut out = io::stdout().lock();
-    // If the reader of the output has gone, the line is dropped.
+    // If nobody reads the output any longer, the line is dropped.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The last command draws once a second. Kill one of the three meanwhile: draws go on, and none is lost or
-//! drawn twice. A number behind the addresses makes the command draw that many times without pauses.
+//! drawn twice. If a number follows the addresses, the command draws that many times without pauses.
 //!
 //! The service itself is `src/service/ready/lottery.rs`.
 

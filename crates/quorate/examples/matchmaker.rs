@@ -11,9 +11,9 @@
 //!     --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 submit render 2000 8 100 5
 //! ```
 //!
-//! The numbers are MHz, GB of memory and GB of disk of a machine or a job, and the priority of a job. The
-//! matchmaker picks a random machine of those that are good enough. One thread takes requests in, and another
-//! executes them, those of a higher priority first, and older ones first within a priority. `play COUNT`
+//! The numbers are MHz, GB of memory and GB of disk of a machine or a job, and the priority of a job. Among
+//! the machines that are good enough, the matchmaker picks one at random. One thread receives requests, and
+//! another executes them: higher priorities first, and within a priority the oldest first. `play COUNT`
 //! advertises that many machines and submits as many jobs. Kill one of the three meanwhile: each machine is
 //! still given away once.
 //!

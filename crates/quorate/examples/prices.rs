@@ -6,8 +6,9 @@
 //! cargo run --release -p quorate --example prices -- --routers 127.0.0.1:24701 read ACME
 //! ```
 //!
-//! A price mirrors what an exchange knows, and the next price replaces it. So soft sends, the cheapest ones,
-//! are enough. Once a second the feed flushes and then prints its count. The printed prices survive the feed.
+//! A price mirrors what an exchange knows, and the next price replaces it. So soft sends, which are the
+//! cheapest sends, are enough. Once a second the feed flushes and then prints its count. The prices that it
+//! has counted survive its end.
 
 use std::{
     collections::BTreeMap,
@@ -70,12 +71,12 @@ fn join(routers: &str) -> Result<Member<Prices>, Error> {
     node.group("prices").join(Prices::default()).wait()
 }
 
-/// Sets prices at this rate, until it is stopped.
+/// Sets `rate` prices a second, until the program is stopped.
 fn feed(prices: &Member<Prices>, rate: u32) -> Result<(), Error> {
     let (symbols, began) = (["ACME", "INIT", "WIDG"], Instant::now());
     for number in 0u32.. {
         let symbol = symbols[number as usize % symbols.len()];
-        // A send goes on when its future is dropped: only an immediate refusal would be reported.
+        // The send goes on although its future is dropped. Only the report of a refusal is lost.
         drop(prices.send((symbol.to_owned(), 9_000 + i64::from(number % 500))));
         if number % rate == rate - 1 {
             prices.flush().wait()?;
@@ -92,7 +93,7 @@ fn read(prices: &Member<Prices>, symbol: &str) -> Result<(), Error> {
     for number in 0u64.. {
         match prices.read(|prices| prices.0.get(symbol).copied()) {
             Ok(price) => println!("{symbol}: {price:?}"),
-            // The loss of touch passes, or ends in a permanent error.
+            // The process gets in touch again, or the next read ends in a permanent error.
             Err(Error::OutOfTouch) => println!("{symbol}: out of touch, what is here may be old"),
             Err(error) => return Err(error),
         }

@@ -11,9 +11,9 @@
 //!     --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 work 127.0.0.1
 //! ```
 //!
-//! The job that a worker gets depends on when the worker asks, so replicas that each decided would differ.
-//! Here the leader decides, and notes the time of its clock. `play COUNT` submits that many jobs, and four
-//! workers take them. Kill one of the three meanwhile: each job is still taken once.
+//! The job that a worker gets depends on when the worker asks, so replicas that decided by themselves would
+//! differ. Here the leader decides, and notes the time by its clock. `play COUNT` submits that many jobs, and
+//! four workers take them. Kill one of the three meanwhile: each job is still taken once.
 //!
 //! The service itself is `src/service/ready/scheduler.rs`.
 

@@ -39,7 +39,7 @@ pub(crate) fn ask_domain(routers: &[String], patience: Duration) -> Result<Domai
     }
 }
 
-/// Time that one router may take to answer, and the pause before all are asked again.
+/// Time that a router may take to answer.
 pub(crate) const ASK_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) const ASK_PAUSE: Duration = Duration::from_millis(20);
@@ -76,8 +76,8 @@ pub(crate) fn advertised(advertise: Option<&str>, listen: SocketAddr) -> String 
     }
 }
 
-/// Returns the address at which a further process listens, and the address that other processes use for it if
-/// that is a different one. The further process listens at the same host, at a port that the system chooses.
+/// Returns the address at which a further process listens: the same host, at a port that the system chooses.
+/// Also returns the address that other processes use for it, if that address differs.
 #[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
 pub(crate) fn further_addresses(advertise: Option<&str>, address: SocketAddr) -> (String, Option<String>) {
     let host = advertise.and_then(|host_port| host_port.rsplit_once(':'));

@@ -3,9 +3,9 @@
 //! A statement of [`Db`] stands alone, and many may be in progress at once. State that lasts over statements
 //! (settings, blocks, cursors) needs a [`Session`], which executes one statement after another.
 //!
-//! **Dropped.** Dropping the future of a statement gives the statement up: a read ends everywhere; a write
-//! may have been applied. A write that was named before ([`Execute::request`]) can be sent again with its
-//! name.
+//! **Dropped.** Dropping the future of a statement gives the statement up: a read ends everywhere, and a
+//! write may have been applied. If the write has a name ([`Execute::request`]), the caller can send it again
+//! under that name.
 
 #[cfg(feature = "services")]
 mod services;
@@ -50,7 +50,7 @@ struct DbShared {
     /// The access to tables; `None` if the processes that the client connects to host services alone.
     tables: Option<Tables>,
     cache: Arc<Cache>,
-    /// The operating-system process that has the client's threads.
+    /// The id of the operating-system process that has the client's threads.
     pid: u32,
     sessions: AtomicI32,
 }
@@ -64,7 +64,7 @@ const REQUEST_ID: &str = "quorate.request_id";
 /// Maximum number of attempts of [`Db::transaction`].
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Longest pause after the first failed attempt of [`Db::transaction`]. It doubles with each attempt.
+/// Longest pause after the first failed attempt of [`Db::transaction`]. The bound doubles with each attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// The value of `current_user` and `current_database`.
@@ -81,8 +81,8 @@ impl Db {
         Db(Arc::new(shared))
     }
 
-    /// Executes a statement: await it, or [`wait`](crate::Wait::wait) for it. Yields the number of rows that
-    /// it changed or found.
+    /// Returns a statement to execute: await it, or [`wait`](crate::Wait::wait) for it. It yields the number
+    /// of rows that it changed or found.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -96,7 +96,8 @@ impl Db {
     }
 
     /// Reads rows at the highest strength ([`Strength::Sequential`]): all acknowledged writes are visible.
-    /// The rows are gathered: more than 128 MiB of them are refused (53200). [`Query::stream`] has no bound.
+    /// The rows are gathered in memory, and a result of more than 128 MiB fails (53200). [`Query::stream`]
+    /// has no bound.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -127,9 +128,9 @@ impl Db {
 
     /// Begins a transaction at READ COMMITTED. Its statements take effect together at its commit, or not at
     /// all. Nothing is locked, and the cluster keeps nothing of an open transaction. The commit fails with
-    /// SQLSTATE 40001 if another transaction has changed a result that a write of this transaction returned,
-    /// or that a read returned of rows that this transaction wrote or locked (`for update`).
-    /// [`Db::transaction`] repeats the transaction then.
+    /// SQLSTATE 40001 if another transaction has changed the result of a write of this transaction. It also
+    /// fails if another transaction has changed the result of a read, and this transaction wrote or locked
+    /// (`for update`) the rows of that read. [`Db::transaction`] repeats such a transaction.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -145,10 +146,11 @@ impl Db {
         Ok(Transaction(session))
     }
 
-    /// Runs `work` in a transaction and commits it. If a statement or the commit fails because of another
-    /// transaction (SQLSTATE 40001, or [`Error::NotSent`]), begins a new transaction after a short random
-    /// pause and calls `work` again, eight times at most. If `work` fails with another error, nothing takes
-    /// effect and the error is returned. `work` should have no effect outside of its transaction.
+    /// Runs `work` in a transaction and commits it. If a statement or the commit conflicts with another
+    /// transaction (SQLSTATE 40001), or was not sent ([`Error::NotSent`]), the attempt has failed. After a
+    /// short random pause this method begins a new transaction and calls `work` again, up to eight attempts
+    /// in all. If `work` fails with another error, nothing takes effect and the error is returned. `work`
+    /// should have no effect outside of its transaction.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -186,7 +188,7 @@ impl Db {
 
     /// Executes several writes in order as one message, which needs one round trip. All of them take effect,
     /// or none does. A batch never fails because of other transactions. Yields the number of rows that each
-    /// statement changed. A name of one of the statements ([`Execute::request`]) is the name of the batch.
+    /// statement changed. If a statement has a name ([`Execute::request`]), the whole batch has that name.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -223,11 +225,11 @@ impl Db {
         changed.map_err(|error| self.judged(inner.failed(error)))
     }
 
-    /// Leaves the cluster, once the last statement has ended. Ready when the other processes have
+    /// Leaves the cluster, once the last statement has ended. The future ends when the other processes have
     /// acknowledged that, or after a time limit.
     pub async fn close(self) {
-        // Only a group whose state was not saved causes an error, and that error was logged. A client of the
-        // tables has no need of it.
+        // An error means only that a group's state was not saved, and the error was logged. It does not
+        // concern a client of tables.
         let _ = self.0.node.clone().leave().await;
     }
 
@@ -247,8 +249,8 @@ impl Db {
         Ok((member.domain(), tables.clone()))
     }
 
-    /// Converts an error. If the client's process has ended for good, a request that was not sent becomes
-    /// [`Error::Wedged`], because a repetition cannot succeed.
+    /// Converts an error of SQL. If the client's process has ended for good, repeating a request that was not
+    /// sent is useless, so its error becomes [`Error::Wedged`].
     fn judged(&self, error: SqlError) -> Error {
         let over = self.0.tables.as_ref().and_then(|Tables(member, _)| member.over());
         match (Error::from(error), over) {
@@ -263,7 +265,7 @@ fn is_conflict(error: &Error) -> bool {
     error.sqlstate() == Some(code::SERIALIZATION_FAILURE) || matches!(error, Error::NotSent { .. })
 }
 
-/// Returns a random pause after a failed attempt, so that two transactions that met do not meet again.
+/// Returns a random pause after a failed attempt, so that two transactions in conflict do not conflict again.
 fn retry_pause(attempt: u32) -> Duration {
     let random = RandomState::new().build_hasher().finish() as u32;
     let longest = RETRY_PAUSE * 2u32.pow(attempt - 1);
@@ -300,8 +302,8 @@ impl<'a> Reader<'a> {
 pub struct Session {
     db: Db,
     inner: Option<session::Session>,
-    /// Whether a statement has begun whose outcome was not seen. A later statement that finds this set knows
-    /// that the caller of the earlier statement has given that statement up.
+    /// Whether a statement has begun and its outcome was not seen. If a later statement finds this set, the
+    /// caller has given the earlier statement up.
     is_asking: bool,
 }
 
@@ -356,8 +358,8 @@ impl Session {
             inner.start_with(REQUEST_ID, &name.to_string())?;
         }
         let outcome = inner.execute(&prepared, &values).await?;
-        // A client of the SQL door gets a warning if a definition came before the rollback. A user of the
-        // library sees no warnings, and so gets an error.
+        // If a definition came before the rollback, a client of the SQL door gets a warning. The library
+        // shows no warnings, so its user gets an error.
         if matches!(statement(&prepared), Some(Statement::Rollback | Statement::RollbackTo(_)))
             && let Some(warning) = inner.notices().into_iter().find(|notice| notice.code == code::WARNING)
         {
@@ -422,9 +424,9 @@ impl Transaction {
     }
 
     /// Commits. Fails with SQLSTATE 40001 if another transaction has changed a result that this transaction
-    /// returned and that has to stay true, and with [`Error::Aborted`] if a statement of the transaction
-    /// failed, or was given up before its outcome was seen. Nothing was applied then. A commit whose future
-    /// is dropped may have been applied.
+    /// depends on ([`Db::begin`]). Fails with [`Error::Aborted`] if a statement of the transaction failed, or
+    /// was given up before its outcome was seen. In both cases nothing was applied. A commit whose future is
+    /// dropped may have been applied.
     pub async fn commit(mut self) -> Result<(), Error> {
         let (answer, _) = self.0.execute("commit").0.ask().await?;
         match answer.rolled_back {
@@ -435,7 +437,7 @@ impl Transaction {
         }
     }
 
-    /// Drops all statements. Fails after CREATE TABLE and DROP TABLE, which take effect at once.
+    /// Drops all statements. Fails after CREATE TABLE and DROP TABLE, because they have taken effect already.
     pub async fn rollback(mut self) -> Result<(), Error> {
         self.0.execute("rollback").await.map(drop)
     }
@@ -478,7 +480,7 @@ struct StatementResult {
     columns: Arc<[Column]>,
     rows: Option<finish::Rows>,
     changed: u64,
-    /// Whether a block ended without effect.
+    /// Whether the statement ended a block without effect.
     rolled_back: bool,
 }
 
@@ -522,8 +524,8 @@ impl<'a> Execute<'a> {
         self
     }
 
-    /// Names the write, so that it is executed once however often it is sent with the name. The name is one
-    /// that the caller made up ([`RequestName::made_up`]), or that of an earlier attempt
+    /// Names the write, so that it is executed once however often it is sent under this name. The caller made
+    /// the name up ([`RequestName::made_up`]), or has it from the error of an earlier attempt
     /// ([`Error::MaybeApplied`]).
     pub fn request(mut self, name: RequestName) -> Self {
         self.0.request = Some(name);
@@ -565,7 +567,8 @@ impl<'a> Query<'a> {
         self
     }
 
-    /// Streams the rows. The storage processes send at most a window more than the caller has taken.
+    /// Streams the rows. The storage processes send at most one window of bytes more than the caller has
+    /// taken.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -689,7 +692,7 @@ fn kept(statement: &Statement) -> Option<&'static str> {
     }
 }
 
-/// Returns the number of rows in a command's tag: its last word, if that is a number.
+/// Returns the number of rows in a command's tag: the last word of the tag, if that word is a number.
 fn changed(tag: &str) -> u64 {
     tag.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }

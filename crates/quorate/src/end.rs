@@ -14,9 +14,9 @@ pub enum End {
     Wedged,
     /// The domain went on in a later generation, without this router.
     Outdated(Generation),
-    /// The domain does not admit the process, and never will with the process's present configuration.
+    /// The domain does not admit the process, and will not admit it with the process's present configuration.
     NotAdmitted(String),
-    /// The process's directory is an older copy of itself that was put back.
+    /// The process's directory is an older copy that was put back in place of the directory.
     OlderCopy(String),
     /// The process broke an invariant, or received a state that does not decode.
     Broken(String),
@@ -36,7 +36,7 @@ impl fmt::Display for End {
     }
 }
 
-/// The means by which the threads of a process report its end. The first reason counts.
+/// The channel on which the threads of a process report its end. Only the first reason counts.
 #[derive(Clone)]
 pub(crate) struct EndReporter(Sender<End>);
 
@@ -49,7 +49,7 @@ impl EndReporter {
 
     /// Reports why the process cannot continue.
     pub(crate) fn report(&self, end: End) {
-        // If the channel is full, another reason came first.
+        // If the channel is full, another thread has reported a reason before.
         let _ = self.0.try_send(end);
     }
 

@@ -41,56 +41,57 @@ pub use quorate_sql::name::RequestName;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing was executed: repeat the request freely.
+    /// Nothing was executed. The request can be repeated without harm.
     #[error("nothing was sent: {why}")]
     NotSent {
         /// The reason.
         why: String,
     },
-    /// The request can never be done in this form: change the program. Nothing was sent.
+    /// The request can never be executed in this form. Nothing was sent. The program has to be changed.
     #[error("the request is invalid: {why}")]
     Invalid {
         /// The reason.
         why: String,
     },
-    /// The request was executed once, or will be, or not at all.
+    /// The request was executed once, or will be executed once, or is never executed.
     #[error("the request may have been applied: {why}")]
     MaybeApplied {
-        /// The name under which it takes effect once in all, however often it is sent. Definitions of tables
-        /// have no name: check whether the table exists. Sends to groups have none: an update that must not
-        /// be repeated needs a name inside.
+        /// The name under which the request takes effect once in all, however often it is sent. A definition
+        /// of a table has no name: check whether the table exists. A send to a group has no name: an update
+        /// that must not be repeated needs a name in its content.
         id: Option<Name>,
-        /// The reason why its outcome is open.
+        /// The reason why the request's outcome is unknown.
         why: String,
     },
-    /// The cluster, SQL or the service refused the request, or it failed: nothing was applied.
+    /// The cluster, SQL or the service refused the request, or the request failed. Nothing was applied.
     #[error("{0}")]
     Rejected(Box<Rejection>),
-    /// Nothing of a transaction took effect, and nothing will: begin it again.
+    /// Nothing of a transaction took effect, and nothing will. The transaction can begin again.
     #[error("the transaction was aborted, and none of its changes took effect: {why}")]
     Aborted {
         /// The reason.
         why: String,
     },
     /// The process behind the request was cut off from the others for good, and nothing was sent. A node
-    /// comes back by itself, and its tables with it. Groups have to be joined again, with a fresh state, and
-    /// services connected again.
+    /// comes back by itself, and so does its access to tables. The program has to join groups again, with a
+    /// fresh state, and to connect to services again.
     #[error("this process was cut off from the other processes: {why}")]
     Wedged {
         /// The reason.
         why: String,
     },
-    /// The key of a service's call was used for another request. Nothing was changed now.
+    /// The key of a service's call was used for another request before. This call changed nothing.
     #[error("the key of this call was used for another request: choose another key")]
     Reused,
-    /// The request's name has expired: nothing was executed now, and nobody knows whether it was before.
+    /// The request's name has expired. This request executed nothing, and nobody knows whether an earlier
+    /// request of this name was executed.
     #[error("the request was not executed now, and may have been executed before: {why}")]
     Expired {
         /// Details.
         why: String,
     },
-    /// A group's process knows no leader among its routers. The others may go on without it, so the local
-    /// state may be old. This condition passes, or ends in [`Error::Wedged`].
+    /// A group's process knows no leader among its routers. The other processes may go on without this
+    /// process, so the local state may be old. This condition passes, or ends in [`Error::Wedged`].
     #[error("out of touch with the routers: the group's state here may be old")]
     OutOfTouch,
     /// This member of a group has left, or ended, and nothing was sent.
@@ -99,7 +100,7 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// The request is too large: nothing was sent, and nothing of this size will be.
+    /// The request is too large. Nothing was sent, and no request of this size can be sent.
     #[error("the request or state has {bytes} bytes, and at most {limit} are allowed")]
     TooLarge {
         /// Size of the request, in bytes.
@@ -113,7 +114,7 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// Another process of this node number uses the directory.
+    /// Another process with this node number uses the directory.
     #[error("the directory {} is in use by another process of node {node}", .directory.display())]
     DirectoryInUse {
         /// The directory.
@@ -121,12 +122,12 @@ pub enum Error {
         /// The node number.
         node: u64,
     },
-    /// This operating-system process is a fork of the one that connected, and the client's threads stayed
-    /// there. Nothing was sent; connect again.
+    /// This operating-system process is a fork of the process that connected, and the client's threads exist
+    /// only in that process. Nothing was sent; connect again.
     #[error("a client cannot be used in a forked process: connect again in the child process")]
     Forked,
     /// The file of a backup, or of a group's checkpoint, cannot be written or read, or is damaged. No request
-    /// to the cluster is left open.
+    /// to the cluster is left without an outcome.
     #[error("{}: {why}", .file.display())]
     File {
         /// The file.
@@ -134,8 +135,8 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// Nobody is in the group, and its newest checkpoint is not the one that this member has. Join with that
-    /// file, or give it up
+    /// Nobody is in the group, and the routers know a newer checkpoint than this member has. Join with the
+    /// file of the newest checkpoint, or give that checkpoint up
     /// ([`Group::give_up_newer_checkpoint`](crate::group::Group::give_up_newer_checkpoint)).
     #[error("{} older than the group's newest checkpoint, of {newest}: join with the file of the newest checkpoint, or give up the newest checkpoint (`give_up_newer_checkpoint`)", stale(.file))]
     Stale {
@@ -148,7 +149,7 @@ pub enum Error {
     /// effect once), or the state of a group.
     #[error("{what}: {why}")]
     Mismatch {
-        /// The received data: a column by the requested name or number, a reply, a state.
+        /// The name of the received data: a column by its requested name or number, a reply, or a state.
         what: String,
         /// The reason.
         why: String,
@@ -159,7 +160,8 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub(crate) service::CallId);
 
-/// The name of a request that may have been applied. Sent again under this name, it takes effect once in all.
+/// The name of a request that may have been applied. If the request is sent again under this name, it takes
+/// effect once in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Name {
@@ -181,7 +183,7 @@ impl Name {
     }
 }
 
-/// A refusal, or a failure without effect, in PostgreSQL's form.
+/// A refusal of a request, or a failure without effect, in PostgreSQL's form.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}{}{}{}", more(.sqlstate, " (", ")"), more(.detail, " ", ""), more(.hint, " ", ""))]
 pub struct Rejection {
@@ -215,8 +217,8 @@ impl Error {
         Error::Invalid { why: why.to_string() }
     }
 
-    /// Returns the possible effect of the request. `None` if the error is an answer of another kind, or not
-    /// about a request.
+    /// Returns the possible effect of the request. Returns `None` if the error is not about the fate of a
+    /// request.
     pub fn fate(&self) -> Option<Fate> {
         match self {
             Error::NotSent { .. }

@@ -17,14 +17,14 @@
 //! # run().wait().unwrap();
 //! ```
 //!
-//! Futures run under any executor: threads of this crate wake them, and nothing needs a runtime. Without an
-//! executor, [`Wait::wait`] blocks until a future or a request has its result.
+//! Futures run under any executor, because threads of this crate wake them. Without an executor,
+//! [`Wait::wait`] blocks until a future or a request has its result.
 //!
 //! **Features** of the crate choose what a program compiles: `tables`, `groups`, `services` and `maps`, all
-//! on by default. Without them a [`Node`] is a router or a super at most.
+//! on by default. Without these features a [`Node`] can only be a router or a super.
 //!
-//! [`connect`] makes a client. A [`Node`] joins groups and hosts services in addition. There is no other
-//! entry. Every [`Error`] says what may have happened.
+//! [`connect`] makes a client. A [`Node`] is also a client, and can join groups and host services. A program
+//! needs no other entry point. Every [`Error`] says what may have happened.
 //!
 //! | module | promise |
 //! |---|---|
@@ -75,17 +75,17 @@ mod waiters;
 #[cfg(feature = "services")]
 pub mod web;
 
-/// The guide: its examples are tests.
+/// The guide. Its examples run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 struct Guide;
 
-/// The guide to services: its examples are tests.
+/// The guide to services. Its examples run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/services.md")]
 struct ServicesGuide;
 
-/// The guide to process groups: its examples are tests.
+/// The guide to process groups. Its examples run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/groups.md")]
 struct GroupsGuide;

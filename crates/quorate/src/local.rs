@@ -46,7 +46,7 @@ impl Local {
         LocalBuilder { routers: 1, storage: 1, replicas: 1 }
     }
 
-    /// Returns the addresses of the cluster's routers, which are all that a client needs.
+    /// Returns the addresses of the cluster's routers. A client needs nothing else.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }

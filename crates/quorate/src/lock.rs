@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, even after a panic of a thread that held it: the state that it protects is valid at every
-/// step.
+/// Locks `mutex`, even if a thread that held it panicked, because the state that the mutex protects is valid
+/// at every step.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,14 +12,14 @@ pub use quorate_table::value::Value;
 
 use crate::error::Error;
 
-/// The value of a parameter, `$1`, `$2` and so on: made from numbers, texts, truth values, [`Value`]s, and
-/// options of them, of which `None` is NULL.
+/// The value of a parameter, `$1`, `$2` and so on. It is made from a number, a text, a truth value, a
+/// [`Value`], or an option of these, of which `None` is NULL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Param(Value);
 
 impl Param {
-    /// Converts the value to the type of the parameter `index`. A value of another type is converted by its
-    /// text, as if it stood in quotes in the statement.
+    /// Converts the value to the type of the parameter `index`. A value of another type is converted through
+    /// its text, as if the statement contained the text in quotes.
     pub(crate) fn of_type(self, ty: PgType, index: usize) -> SqlResult<Value> {
         match self.0 {
             Value::Null => Ok(Value::Null),

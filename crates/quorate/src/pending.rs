@@ -9,8 +9,8 @@ use crate::error::Error;
 /// Work in progress, for any executor; [`Wait::wait`](crate::Wait::wait) is its blocking form.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// Runs work that waits for others on a thread of its own, because a thread of an executor must not wait.
-/// Dropping the future gives the outcome up.
+/// Runs work on a thread of its own, because the work waits for other processes, and a thread of an executor
+/// must not wait. Dropping the future does not stop the work.
 pub(crate) fn on_a_thread<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,

@@ -1,8 +1,8 @@
 //! The threads that scan a table together, the caller's own among them.
 //!
-//! They live as long as [`ScanThreads`], and sleep between passes. Waking a thread takes some ten
+//! The threads live as long as [`ScanThreads`], and sleep between passes. Waking a thread takes some ten
 //! microseconds, which the engine weighs against the work ([`Host::looks_min`]). A panic in a thread reaches
-//! the caller as soon as the others are done. The threads are bound to cores only on request: several
+//! the caller as soon as all other threads are done. The threads are bound to cores only on request: several
 //! processes may share a machine, and a bound thread waits behind another one while a core is idle.
 
 use std::io;
@@ -17,13 +17,13 @@ use tracing::warn;
 pub struct ScanThreadOptions {
     /// Number of threads, the caller's own included; at least 1.
     pub threads: usize,
-    /// The cores to which the threads are bound, one each, the caller to the first; empty if they may run
-    /// anywhere.
+    /// The cores to which the threads are bound, one core for each thread and the first core for the caller;
+    /// empty if the threads may run on any core.
     pub cores: Vec<usize>,
 }
 
 impl Default for ScanThreadOptions {
-    /// Returns the options by which the caller scans alone, on any core.
+    /// Returns options with which the caller scans alone, on any core.
     fn default() -> ScanThreadOptions {
         ScanThreadOptions { threads: 1, cores: Vec::new() }
     }
@@ -59,7 +59,7 @@ impl ScanThreads {
         Ok(ScanThreads { scan_thread_options, others })
     }
 
-    /// Binds the calling thread, which is the one that will call [`Host::each`].
+    /// Binds the calling thread to the first core. The caller is the thread that will call [`Host::each`].
     pub fn join(&self) {
         bind(&self.scan_thread_options.cores, 0);
     }
@@ -144,7 +144,7 @@ mod tests {
                 done.fetch_add(1, Ordering::Relaxed);
             };
             assert!(catch_unwind(AssertUnwindSafe(|| scan_threads.each(5, &work))).is_err());
-            // All others have been awaited.
+            // `each` has waited for all other parts.
             assert_eq!(done.load(Ordering::Relaxed), 4);
         }
     }
@@ -155,7 +155,7 @@ mod tests {
         let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).take(2).collect();
         let threads = cores.len();
         let scan_thread_options = ScanThreadOptions { threads, cores: cores.clone() };
-        // The test binds a thread that nobody else needs, because the caller is bound, too.
+        // The test binds a thread of its own, because binding also affects the calling thread.
         let bound = thread::spawn(move || {
             let (scan_threads, all) =
                 (ScanThreads::start(scan_thread_options).unwrap(), Barrier::new(threads));

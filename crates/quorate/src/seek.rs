@@ -33,7 +33,7 @@ pub(crate) struct Search {
     domain: DomainId,
     me: ProcessId,
     addresses: Vec<String>,
-    /// Time of the search's beginning, if an operator has to act when nobody is found.
+    /// The beginning of the search, if an operator has to act when the search finds no process.
     since: Option<Instant>,
     /// The last fault of each address, which is logged once.
     logged: BTreeMap<usize, String>,
@@ -46,19 +46,19 @@ impl Search {
         Search { domain, me, addresses, since: None, logged: BTreeMap::new(), pause_max: PAUSE_MAX }
     }
 
-    /// Makes a search that has to find processes: faults become warnings after one second, in which
-    /// everything may still be starting.
+    /// Makes a search that must find processes. In its first second the processes may still be starting;
+    /// after that, faults become warnings.
     pub(crate) fn warning(domain: DomainId, me: ProcessId, addresses: Vec<String>) -> Search {
         Search { since: Some(Instant::now()), ..Search::quiet(domain, me, addresses) }
     }
 
-    /// Sets the longest pause between two looks; the default is 2 s.
+    /// Sets the longest pause between two rounds of the search; the default is 2 s.
     #[cfg(feature = "maps")]
     pub(crate) fn every(self, pause_max: Duration) -> Search {
         Search { pause_max, ..self }
     }
 
-    /// Returns the processes that listen at the addresses now, without this process.
+    /// Returns the other processes of the domain that listen at the addresses now.
     pub(crate) fn look(&mut self) -> Vec<Peer> {
         let mut found = Vec::new();
         for (place, address) in self.addresses.iter().enumerate() {
@@ -91,9 +91,10 @@ impl Search {
         found
     }
 
-    /// Looks repeatedly on a thread of its own, and passes the processes that it finds to `hand`. It looks
-    /// often at first and after a kick, later rarely, in case all other known processes are gone. It ends
-    /// when the sender of kicks is dropped.
+    /// Searches repeatedly on a thread of its own, and passes the processes of each round to `hand`. The
+    /// pauses between rounds are short at first and after a kick. Later they are long, because the search
+    /// only serves the case that all known processes are gone. The search ends when the sender of kicks is
+    /// dropped.
     pub(crate) fn go_on(
         mut self,
         kicks: Receiver<()>,
@@ -114,7 +115,7 @@ impl Search {
     }
 }
 
-/// Time for which it is normal that others have not started.
+/// Time during which the other processes may still be starting.
 const QUIET: Duration = Duration::from_secs(1);
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);

@@ -1,4 +1,5 @@
-//! The shell of a process: a node on a reactor, the search for other processes, and the watch for its end.
+//! The shell of a process: it runs a node on a reactor, searches for other processes, and notices the node's
+//! end.
 //!
 //! ```text
 //!   callers        ── commands ──▶ protocol thread ── events ──▶ host
@@ -6,15 +7,15 @@
 //!   watching thread ◀── a panic ──
 //! ```
 //!
-//! Every process of this crate has this shell. A capability brings the protocol, the host that takes its
-//! events, and the state that both share.
+//! Every process of this crate has this shell. Each capability adds its protocol, the host that takes the
+//! protocol's events, and the state that protocol and host share.
 //!
 //! | capability | its node |
 //! |---|---|
 //! | tables (`process`) | one endpoint, with the disk of a router or of a storage process |
 //! | groups (`group/process.rs`) | one endpoint |
 //! | maps (`maps/process.rs`) | one endpoint, with a door for clients, and with the disk of a cell |
-//! | services (`service/process`) | an endpoint for each service, which come and go, with the disk of a host |
+//! | services (`service/process`) | endpoints of services, which come and go, with the disk of a host |
 //!
 //! A `Caller` of a service (`service/caller.rs`) has no shell, because the calling thread itself drives its
 //! node.
@@ -40,7 +41,7 @@ use crate::{
 /// A running node.
 pub(crate) struct Shell<H: Protocol<Message: Wire>> {
     node: Handle<Node<H>>,
-    /// The sender that makes the search look at once. The search ends when this sender is dropped.
+    /// The sender of kicks, which make the search look at once. The search ends when this sender is dropped.
     kicks: Mutex<Option<Sender<()>>>,
 }
 
@@ -49,8 +50,8 @@ where
     H: Protocol<Message: Wire + Send, Command: Send, Event: Send> + Send + 'static,
 {
     /// Starts a node with one endpoint in the domain of `config`, and puts the endpoint's port into `shared`.
-    /// The host's threads may have to wait for the port. The node may have a disk, with the ticket of the
-    /// first record there, and a door for clients.
+    /// The host's threads may need the port before it is there, and then wait for it. The node may have a
+    /// disk (with the ticket of the first record on it), and a door for clients.
     pub(crate) fn start(
         protocol: H,
         host: impl Host<H> + 'static,
@@ -82,7 +83,7 @@ where
         Shell { node, kicks: Mutex::default() }
     }
 
-    /// Seeks other processes, and passes the processes that each look finds to `found`. The search repeats,
+    /// Searches for other processes, and passes the processes of each round to `found`. The search repeats,
     /// so `found` may lose some of them.
     pub(crate) fn seek(
         &self,
@@ -94,11 +95,11 @@ where
         search.go_on(kicks, found)
     }
 
-    /// Makes the search look at once.
+    /// Makes the search begin a round at once.
     #[cfg(feature = "services")]
     pub(crate) fn kick(&self) {
         if let Some(kicks) = &*lock(&self.kicks) {
-            // If the channel is full, the search is about to look.
+            // If the channel is full, the search is about to begin a round.
             let _ = kicks.try_send(());
         }
     }
@@ -117,13 +118,13 @@ where
     /// Stops the threads.
     pub(crate) fn stop(&self) {
         drop(lock(&self.kicks).take());
-        // The thread that panicked has printed its panic.
+        // If a thread has panicked, it has printed its panic.
         let _ = self.node.stop();
     }
 }
 
-/// Returns a receiver of a search that passes the processes found to an endpoint, as the command that `seeds`
-/// makes.
+/// Returns a function that takes the processes of a search, and passes them to an endpoint as the command
+/// that `seeds` makes.
 pub(crate) fn seeds_to<H>(
     port: Port<H>,
     seeds: fn(Vec<Peer>) -> H::Command,
@@ -133,7 +134,7 @@ where
 {
     move |found| {
         if !found.is_empty() {
-            // The search repeats, so a lost command does no harm.
+            // The search repeats, so losing one command does no harm.
             let _ = port.try_command(seeds(found));
         }
     }

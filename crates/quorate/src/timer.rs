@@ -1,4 +1,4 @@
-//! Timers for futures under any executor: one thread, started by the first of them, wakes them all.
+//! Timers for futures under any executor. The first timer starts one thread, which wakes all of them.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use std::{
 
 use tracing::warn;
 
-/// The sleepers, earliest first. A number distinguishes two sleepers of one instant.
+/// The sleepers, earliest first. A number distinguishes sleepers that wake at the same instant.
 #[derive(Default)]
 struct Clock {
     sleepers: Mutex<BTreeMap<(Instant, u64), Waker>>,
@@ -24,7 +24,7 @@ struct Clock {
     last: AtomicU64,
 }
 
-/// The clock; `None` if the system gave no thread. Then every timer ends at once.
+/// The clock; `None` if the system gave no thread. In that case every timer ends at once.
 static CLOCK: OnceLock<Option<&'static Clock>> = OnceLock::new();
 
 impl Clock {
@@ -111,7 +111,7 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// Waits for the future at most for `time`. Returns its output, or `None` if it is late.
+/// Waits for the future, at most for `time`. Returns the future's output, or `None` if the time is over.
 pub(crate) async fn timeout<F: Future>(time: Duration, future: F) -> Option<F::Output> {
     let (mut future, mut over) = (pin!(future), pin!(sleep(time)));
     poll_fn(|cx| {

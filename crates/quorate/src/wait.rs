@@ -16,8 +16,8 @@ use std::{
 /// assert_eq!(async { 6 * 7 }.wait(), 42);
 /// ```
 ///
-/// The calling thread sleeps until the output is there. It must not be a thread of an executor, whose other
-/// tasks would wait, too.
+/// The calling thread sleeps until the output is ready. It must not be a thread of an executor, because the
+/// executor's other tasks would wait, too.
 pub trait Wait: IntoFuture {
     /// Waits for the output.
     fn wait(self) -> Self::Output;

@@ -6,16 +6,16 @@
 //! ```
 //!
 //! **One answer.** The thread that answers removes the waiter from the table. So a waiter gets one answer at
-//! most, and a second answer finds nobody.
+//! most, and a second answer finds no waiter.
 //!
 //! **No lost answer.** A waiter is in the table before its request is sent. If the request is refused, the
 //! waiter is removed again.
 //!
-//! **No endless wait.** A process of groups or services that ends closes its table: it drops all waiters,
-//! which their callers take as the end of the process. A closed table refuses waiters, because a request may
-//! still slip into the queue of a protocol thread that has taken its last one. SQL requests outlive
-//! processes: their table stays open, and the end of a process removes all waiters. A blocking call ends when
-//! its patience does.
+//! **No endless wait.** A process of groups or services that ends closes its table: it drops all waiters, and
+//! their callers take this as the end of the process. A closed table refuses waiters, because a request may
+//! still enter the queue of a protocol thread that takes no more requests. SQL requests outlive processes:
+//! their table stays open, and the end of a process removes all waiters. A blocking call has a time limit of
+//! its own.
 //!
 //! **No code of callers under the lock.** The methods return the waiters that they remove, because an answer
 //! wakes a caller, and wakers are the callers' code.
@@ -27,9 +27,9 @@
 //! | `group/shared.rs` | commands of groups, and packs of updates |
 //! | `service/process/shared.rs` | calls of services that were made together |
 //!
-//! Other tables of callers differ, because a token has no single answer there: a query of a group gathers an
-//! answer of each member (`group/open_queries.rs`), a claim for a lock may be given up and then has to be
-//! released (`group/claims.rs`), and a save also ends with a newer one (`group/keeper.rs`).
+//! Other tables of callers differ, because a token has no single answer there. A query of a group gathers an
+//! answer of each member (`group/open_queries.rs`). A claim for a lock has to be released after its caller
+//! gave it up (`group/claims.rs`). The end of a newer save also ends an older save (`group/keeper.rs`).
 
 #[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
 use std::collections::BTreeMap;
@@ -59,8 +59,8 @@ pub(crate) struct Waiters<W> {
 
 #[derive(Debug)]
 struct OpenWaiters<W> {
-    /// The waiters by token: one for each request that has no answer yet. Bounded by the callers, each of
-    /// which bounds its requests in progress.
+    /// The waiters by token: one for each request that has no answer yet. The number is bounded, because each
+    /// caller bounds its requests in progress.
     by_token: FxHashMap<u64, W>,
     is_closed: bool,
 }
@@ -79,8 +79,8 @@ impl<W> Waiters<W> {
     }
 
     /// Adds a waiter, and sends its request under the token that `send` gets. Removes the waiter if the
-    /// request is refused. Returns the token, or the reason for the refusal: that of `send`, or `closed` if
-    /// the table is closed.
+    /// request is refused. Returns the token, or the reason for the refusal: the error of `send`, or `closed`
+    /// if the table is closed.
     pub(crate) fn send<E>(
         &self,
         waiter: W,
@@ -98,26 +98,26 @@ impl<W> Waiters<W> {
         Ok(token)
     }
 
-    /// Removes the waiter of a request that is answered, or whose caller no longer waits.
+    /// Removes the waiter of a request that was answered, or whose caller no longer waits.
     pub(crate) fn take(&self, token: u64) -> Option<W> {
         lock(&self.open).by_token.remove(&token)
     }
 
-    /// Changes the waiter of a request whose answer has begun.
+    /// Passes the waiter of a request to `change`, if there is one, for an answer that comes in parts.
     #[cfg(feature = "tables")]
     pub(crate) fn change<R>(&self, token: u64, change: impl FnOnce(&mut W) -> R) -> Option<R> {
         lock(&self.open).by_token.get_mut(&token).map(change)
     }
 
-    /// Removes the waiters for which `is_over` returns true, in the order of their tokens.
+    /// Removes and returns the waiters for which `is_over` returns true, in the order of their tokens.
     #[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
     pub(crate) fn take_where(&self, mut is_over: impl FnMut(&W) -> bool) -> Vec<W> {
         let taken = lock(&self.open).by_token.extract_if(|_, waiter| is_over(waiter)).collect();
         BTreeMap::<u64, W>::into_values(taken).collect()
     }
 
-    /// Adds a waiter for each item under one lock: `split` makes a waiter of the item, and the request that
-    /// is sent under its token. There are no items after the end of the process.
+    /// Adds a waiter for each item, all under one lock. `split` makes from an item a waiter, and a request to
+    /// send under the given token. Panics if there are items after the end of the process.
     #[cfg(feature = "groups")]
     pub(crate) fn add_each<I, R>(
         &self,
@@ -135,8 +135,8 @@ impl<W> Waiters<W> {
         items.into_iter().map(add).collect()
     }
 
-    /// Passes answers to their waiters under one lock. `answer` removes a waiter that has its whole answer,
-    /// and returns the waiter.
+    /// Passes answers to their waiters under one lock. When a waiter has its whole answer, `answer` removes
+    /// the waiter, and returns it.
     #[cfg(any(feature = "groups", feature = "services"))]
     pub(crate) fn answer_each<A, R>(
         &self,
@@ -169,9 +169,9 @@ pub(crate) type Calls<T> = Waiters<Sender<T>>;
 pub(crate) enum CallError {
     /// The process did not accept the command.
     NotTaken,
-    /// The command was accepted, and may still be under way.
+    /// The process accepted the command, and may still be executing it.
     TimedOut,
-    /// The command was accepted, and the process ended before it answered.
+    /// The process accepted the command, and ended before it answered.
     Ended,
 }
 
@@ -190,10 +190,11 @@ impl<T> Calls<T> {
         answer
     }
 
-    /// Gives the answer to the thread that asked under this token, if it still waits. Does not block.
+    /// Passes the answer to the thread that asked under this token, if that thread still waits. Does not
+    /// block.
     pub(crate) fn answer(&self, token: u64, answer: T) {
         if let Some(caller) = self.take(token) {
-            // The thread may have timed out at this very moment.
+            // The time limit of the thread may end at this very moment.
             let _ = caller.try_send(answer);
         }
     }

@@ -1,21 +1,21 @@
 //! The common part of HTTP doors: the names by which requests may address them, and bounds of their
 //! connections.
 //!
-//! **Names.** A door on a loopback address has no password, and browsers reach it. If the name of a web page
-//! is made to resolve to 127.0.0.1 (DNS rebinding), the page is of the door's origin, so that the browser
-//! lets it read answers and send JSON. The browser still sends that page's name as the host. So a door
-//! answers only requests whose `Host` is an IP address, a name that nobody else can register, or a name that
-//! the door was given ([`is_own_host`]).
+//! **Names.** A door on a loopback address has no password, and browsers reach it. An attacker may make the
+//! name of a web page resolve to 127.0.0.1 (DNS rebinding). Then the page and the door have the same origin,
+//! and the browser lets the page read answers and send JSON. But the browser still sends the page's name as
+//! the host. So a door answers only requests whose `Host` is an IP address, a name that nobody can register,
+//! or a name in the door's settings ([`is_own_host`]).
 //!
 //! **Connections.** [`Connections`] accepts for [`axum::serve()`], with these bounds:
 //!
 //! - At most [`Limits::connections_max`] are open. When one more comes, the connection that has waited
 //!   longest for a request is closed. If requests are in progress on all connections, the new connection is
 //!   closed.
-//! - A client is disconnected if it sends or takes nothing for [`Limits::patience`], or fewer bytes than
-//!   [`Limits::rate_min`]. After an answer it may be silent for [`Limits::idle`].
+//! - A door disconnects a client that sends or takes nothing for [`Limits::patience`], or whose rate is below
+//!   [`Limits::rate_min`]. After an answer the client may be silent for [`Limits::idle`].
 //!
-//! So half-open connections, and clients that read a byte a second, cost a bounded amount of memory for a
+//! So half-open connections, and clients that read one byte a second, occupy a bounded amount of memory for a
 //! bounded time. A handler announces its work with [`Connection::answering`], because a client may wait
 //! silently for an answer.
 
@@ -46,8 +46,8 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// Whether a request addresses this door: each host that it names is the door's own ([`host_name::is_own`]).
-/// A request without a host does not come from a browser.
+/// Whether a request addresses this door: each host that the request names must be the door's own
+/// ([`host_name::is_own`]). A request without a host is accepted, because it does not come from a browser.
 pub fn is_own_host(uri: &Uri, headers: &HeaderMap, names: &[String]) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     hosts.all(|host| host.to_str().is_ok_and(|host| host_name::is_own(host, names)))
@@ -62,8 +62,8 @@ pub fn host_of(address: &str) -> &str {
     }
 }
 
-/// Size of the system's buffer for bytes that a client has not taken. With a larger buffer, a client that
-/// takes [`Limits::rate_min`] would seem to take nothing for minutes.
+/// Size of the system's buffer for bytes that a client has not taken, in bytes. With a larger buffer, a
+/// client that takes [`Limits::rate_min`] would seem to take nothing for minutes.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
 /// Bounds of a door's connections.
@@ -71,11 +71,12 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 pub struct Limits {
     /// Upper bound of the open connections.
     pub connections_max: usize,
-    /// Time for the first bytes that a client sends or takes.
+    /// Time within which a client must send or take the next bytes.
     pub patience: Duration,
     /// Time for which a client may be silent after an answer.
     pub idle: Duration,
-    /// Bytes that a client must send or take in a second, after its [patience](Limits::patience).
+    /// Least rate at which a client must send or take after its [patience](Limits::patience), in bytes a
+    /// second.
     pub rate_min: u64,
 }
 
@@ -118,12 +119,12 @@ struct State {
     waits_since: AtomicU64,
     /// Whether the client is taking an answer.
     takes: AtomicBool,
-    /// Whether the door has given the connection up.
+    /// Whether the door is closing the connection.
     closed: AtomicBool,
     waker: AtomicWaker,
 }
 
-/// A request in progress. When this is dropped, the connection waits for the next request.
+/// A request in progress. Dropping this value makes the connection wait for the next request.
 #[derive(Debug)]
 pub struct Answering(Arc<State>);
 
@@ -156,8 +157,8 @@ impl HttpShared {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Makes room for one more connection, if need be by closing the connection that has waited longest.
-    /// Returns whether there is room.
+    /// Makes room for one more connection. If there are too many, closes the connection that has waited
+    /// longest for a request. Returns whether there is room.
     fn make_room(&self) -> bool {
         let mut open = self.open();
         if open.len() < self.limits.connections_max {
@@ -229,7 +230,7 @@ impl Connected<IncomingStream<'_, Connections>> for Connection {
     }
 }
 
-/// The bytes of a connection.
+/// A connection's stream of bytes, with the door's bounds.
 #[derive(Debug)]
 pub struct Bounded {
     stream: TcpStream,
@@ -237,14 +238,14 @@ pub struct Bounded {
     state: Arc<State>,
     shared: Arc<HttpShared>,
     reading: Meter,
-    /// The bytes that the client has not taken, if there are any.
+    /// The meter of the present answer; `None` while the client has taken all written bytes.
     writing: Option<Meter>,
     /// Whether an answer was written.
     has_answered: bool,
     alarm: Pin<Box<Sleep>>,
 }
 
-/// Bytes that have passed since some moment.
+/// A count of bytes that have passed, and the times of their passing.
 #[derive(Clone, Copy, Debug)]
 struct Meter {
     since: Instant,
@@ -272,7 +273,7 @@ impl Bounded {
         Bounded { stream, number, state, shared, reading, writing, has_answered: false, alarm }
     }
 
-    /// Returns an error once the client has been too slow.
+    /// Returns an error once the client has been too slow. Until then, sets the alarm for that time.
     fn hurry(&mut self, cx: &mut Context<'_>, meter: Meter, patience: Duration) -> Poll<io::Error> {
         let earned = Duration::from_millis(1000 * meter.bytes / self.shared.limits.rate_min.max(1));
         let end = (meter.since + earned).min(meter.last) + patience;
@@ -288,7 +289,7 @@ impl Bounded {
         self.writing.get_or_insert_with(Meter::start)
     }
 
-    /// Handles a client that does not take more at present.
+    /// Handles a client that takes no more bytes at present.
     fn stalls<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let meter = *self.writes();
         let patience = self.shared.limits.patience;
@@ -352,7 +353,8 @@ impl AsyncWrite for Bounded {
         self.stream.is_write_vectored()
     }
 
-    /// Flushes. The system then has all written bytes, and the connection waits for the next request.
+    /// Flushes the stream. Afterwards the system has all written bytes, and the connection waits for the next
+    /// request.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
@@ -360,7 +362,7 @@ impl AsyncWrite for Bounded {
             (this.reading, this.has_answered) = (Meter::start(), true);
             this.state.waits_since.store(this.shared.now(), Ordering::Relaxed);
             this.state.takes.store(false, Ordering::Relaxed);
-            // Nothing else wakes the connection if its client stays silent.
+            // Sets the alarm. If the client stays silent, nothing else wakes the connection.
             let _ = this.hurry(cx, this.reading, this.shared.limits.idle);
         }
         Poll::Ready(Ok(()))

@@ -1,4 +1,5 @@
-//! A program with groups, and without tables: `checks/features` runs this with the feature `groups` alone.
+//! A program with groups and without tables. `checks/features` runs this test with the feature `groups`
+//! alone.
 
 use quorate::{
     Node, Role, Wait,

@@ -35,7 +35,7 @@ pub(crate) struct Outputs<H: Protocol = Opaque> {
     pub(crate) wishes: Vec<(ProcessId, bool)>,
     pub(crate) entries: Vec<JournalEntry<H::Record>>,
     pub(crate) collected: Option<Ticket>,
-    /// The policy that the node has adopted last.
+    /// The policy that the node adopted last.
     pub(crate) shown: Option<Arc<dyn Policy>>,
 }
 

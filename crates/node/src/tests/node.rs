@@ -69,9 +69,9 @@ fn ten_thousand_idle_endpoints_are_not_called() {
     assert_eq!(counts().iter().sum::<usize>(), 20_024, "a turn in which nothing happened to them");
 }
 
-/// Every endpoint is served, and only the endpoint with many messages is called often. One of ten thousand
-/// endpoints gets a hundred thousand messages. Each other endpoint gets one message, on the same link and in
-/// between.
+/// The node serves every endpoint, and often calls only the endpoint with many messages. One of ten thousand
+/// endpoints gets a hundred thousand messages. Each other endpoint gets one message in between, on the same
+/// link.
 #[test]
 fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     const COUNT: u64 = 10_000;
@@ -204,7 +204,7 @@ fn envelopes_without_an_endpoint_are_counted_and_dropped() {
     world.chat(1, 3);
     world.receive(0, 1, envelope(channel(3), b"anything"));
     assert_eq!(world.nodes[1].counters().late, 1, "there is no session");
-    // A different domain with the same 32-bit fold is still refused.
+    // A domain with another id and the same 32-bit fold is still refused.
     let mut alike = channel(5);
     alike.domain.0 ^= 1 | 1 << 32;
     assert_eq!(alike.tag(), channel(5).tag());
@@ -321,7 +321,7 @@ fn a_fence_separates_one_endpoint_and_not_its_process() {
     world.settle();
     assert!(session(&world.take_chat_events(0), 1, 1).is_some());
     assert!(session(&world.take_chat_events(1), 1, 0).is_some());
-    // The old router's messages that are under way when the other endpoint adopts the next generation are not
+    // The old router's messages are under way when the other endpoint adopts the next generation, and are not
     // accepted.
     world.command_chat(0, 1, Do::Say(1));
     let next = Generation { number: 1, survivor: id(5).incarnation };

@@ -9,7 +9,7 @@ use quorate::{
 };
 
 /// Runs a program by its arguments: `--listen ADDRESS --found`, `--listen ADDRESS --join ADDRESSES`, or
-/// `--call ADDRESSES` with words for `call`. `call` returns `None` for words that it does not know.
+/// `--call ADDRESSES` with words that `call` executes. `call` returns `None` for words that it does not know.
 pub(crate) fn run<S: Service>(
     name: &str,
     serve: impl Fn(&Node, Begin) -> Result<(), Error>,

@@ -4,7 +4,8 @@ use quorate_protocol::rubberband::Config;
 use quorate_roles::tables::gateway;
 use quorate_table::operation::Operation;
 
-/// Returns a line for each fact that is known before the operation is sent: its ranges, and its destinations.
+/// Returns a line for each fact that is known before the operation is sent: the operation's ranges and
+/// destinations.
 pub(super) fn lines(config: &Config, operation: &Operation, request: &gateway::TableRequest) -> Vec<String> {
     let mut lines = Vec::new();
     let total = config.segments().len();

@@ -1,8 +1,8 @@
 //! The tables of a cluster, for SQL: a backend that uses a client process of Rubberband.
 //!
 //! Operations go to the protocol thread as commands. The client's events come back on that thread and wake
-//! the waiting callers, under any executor. The client decides how long a request may take, so this module
-//! has no clock.
+//! the waiting callers, under any executor. The client process decides how long a request may take, so this
+//! module has no clock.
 //!
 //! | file | subject |
 //! |---|---|
@@ -80,9 +80,9 @@ impl BackendProcess {
         Arc::new(BackendProcess { handle, session: me.incarnation.0, number: AtomicU64::new(0) })
     }
 
-    /// Passes a command to the protocol thread. The error is the reason for a refusal: the process
-    /// is ending, or the queue is full. The queue has room for far more than all connections and their
-    /// cancellations.
+    /// Passes a command to the protocol thread. Fails if the process is ending or the queue is full, and
+    /// returns that reason. The queue has room for far more commands than all connections and their
+    /// cancellations need.
     fn command(&self, command: ClientCommand) -> Result<(), &'static str> {
         self.handle.try_command(Command::Client(command)).map_err(|untaken| match untaken {
             CommandError::Full(_) => "too many requests wait for the gateway",
@@ -95,7 +95,7 @@ impl BackendProcess {
 struct RequestGuard<'a> {
     requests: &'a Requests,
     life: Arc<BackendProcess>,
-    /// The token of the request; `None` once another guard cancels the request.
+    /// The token of the request; `None` once the streams of the answer are responsible for the cancellation.
     token: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ impl Drop for RequestGuard<'_> {
     }
 }
 
-/// A read that was sent.
+/// A read that the client has sent.
 struct PendingRead<'a> {
     backend: &'a ClusterBackend,
     guard: RequestGuard<'a>,
@@ -124,7 +124,7 @@ impl PendingRead<'_> {
         let PendingRead { backend, mut guard, receiver } = self;
         let arrived = match receiver.await {
             Ok(Ok(arrived)) => arrived,
-            // A read is given up unsent only if the gateway ends, or hears of no leader.
+            // The client gives a read up unsent only if the gateway ends or the gateway hears of no leader.
             Ok(Err(ClientError::NotSent)) if !backend.requests.is_adrift() => {
                 return Err(OperationError::not_sent(STOPPING));
             }
@@ -169,8 +169,8 @@ impl ClusterBackend {
         Ok((RequestGuard { requests: &self.requests, life, token: Some(token) }, receiver))
     }
 
-    /// Sends a write or a definition, which has no id, and waits for its end. The client limits the time
-    /// until the request has a place in the total order, but not the time after that.
+    /// Sends a write without an id, or a definition, and waits for its end. The client limits the time until
+    /// the request has a place in the total order, but not the time after that.
     async fn submit(
         &self,
         request: Option<RequestId>,
@@ -183,7 +183,7 @@ impl ClusterBackend {
             Ok(Ok(Arrived::Whole(parts))) => Ok(parts),
             Ok(Ok(Arrived::Begun(_))) => unreachable!("only reads are answered in pieces"),
             Ok(Err(error)) => Err(self.requests.fault(error)),
-            // The process ended.
+            // The process ended before it reported an outcome.
             Err(_) => Err(self.requests.fault(ClientError::MaybeApplied { request })),
         }
     }
@@ -228,8 +228,8 @@ impl ClusterBackend {
         self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
-    /// Fails if the domain has an earlier version of routing, because an earlier build founded it. Some of
-    /// its storage processes may not know `feature`.
+    /// Fails if an earlier build founded the domain, so that the domain has an earlier version of routing.
+    /// Some storage processes of such a domain may not know `feature`.
     fn require(&self, version: u32, feature: &str) -> Result<(), OperationError> {
         match self.requests.config() {
             Some(config) if config.routing < version => {
@@ -264,7 +264,8 @@ impl ClusterBackend {
         self.require_readable(&request.operation)?;
         let gateway::TableRequest { table, mut ranges, operation, .. } = request;
         if ranges.is_empty() {
-            // No row can match. Any replica can return the empty answer, in the right form.
+            // No row can match. Any replica can return the empty answer, in the right form, so the range does
+            // not matter.
             ranges.push(Range { low: 0, high: 0 });
         }
         let (guard, receiver) =
@@ -290,7 +291,8 @@ impl ClusterBackend {
         let (token, life, arrived) = self.ask(strength, request)?.arrived().await?;
         let parts = match arrived {
             Arrived::Whole(parts) => {
-                // The session binds such a read again, so it must learn of it before it passes rows on.
+                // The session binds a read of an ended table again, so this error must come before any row of
+                // the read.
                 if parts.iter().flat_map(|part| &part.pieces).any(gateway::is_of_ended_table) {
                     return Err(no_such_table());
                 }
@@ -358,7 +360,8 @@ impl Backend for ClusterBackend {
                 Definition::Create { mut schema, .. } => {
                     let is_named = |one: &Constraint| matches!(one, Constraint::KeyName(_));
                     if !knows_definitions && !is_index(&schema) && schema.constraints.iter().all(is_named) {
-                        // As in earlier builds, the primary key has its usual name.
+                        // Earlier builds do not know the name of a primary key, so the key gets its usual
+                        // name.
                         schema.constraints.clear();
                     }
                     if !schema.is_of_first_form() {
@@ -370,7 +373,8 @@ impl Backend for ClusterBackend {
                 Definition::Drop { table } => TableChange::Drop { table: table.0 },
                 Definition::Alter { table, alteration } => {
                     self.require(DEFINITIONS_SINCE, "ALTER TABLE")?;
-                    // Storage processes must be able to follow every alteration that is ordered.
+                    // Every alteration that gets a place in the order must be one that storage processes can
+                    // execute.
                     alteration.check(schema_in(&catalog, table).ok_or_else(no_such_table)?)?;
                     TableChange::Alter {
                         table: table.0,
@@ -384,7 +388,7 @@ impl Backend for ClusterBackend {
         if knows_definitions {
             return self.control(Control::Define { changes }).await;
         }
-        // Earlier builds know one change at a time.
+        // Earlier builds know only messages with one change.
         for change in changes {
             self.control(match change {
                 TableChange::Create { name, definition } => Control::CreateTable { name, definition },
@@ -419,7 +423,8 @@ impl Backend for ClusterBackend {
         let mut request = request.map_err(|_| no_such_table())?;
         request.fits()?;
         if request.ranges.is_empty() {
-            // No statement can match a row. The id is remembered all the same.
+            // No statement can match a row. The transaction is sent nevertheless, because some storage
+            // process has to remember its id.
             request.ranges.push(Range { low: 0, high: 0 });
         }
         self.submit_write(name, request).await

@@ -44,8 +44,8 @@ pub(super) const STOPPING: &str = "the gateway is coming back as a new process, 
 pub(super) enum Waiter {
     /// The caller waits for the answer, or for the beginning of an answer.
     Answer(oneshot::Sender<Result<Arrived, ClientError>>),
-    /// The caller has the beginning of the answer and waits for the remaining pieces, by the process that
-    /// sends them.
+    /// The caller has the beginning of the answer and waits for the remaining pieces. The senders are keyed
+    /// by the process that sends the pieces.
     Rest(BTreeMap<ProcessId, mpsc::UnboundedSender<Arrival>>),
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Arrived {
     Begun(Vec<(ProcessId, mpsc::UnboundedReceiver<Arrival>)>),
 }
 
-/// The receiver of a request's outcome. An error means that the process has ended.
+/// The receiver of a request's outcome. A receive error means that the process has ended.
 pub(super) type AnswerReceiver = oneshot::Receiver<Result<Arrived, ClientError>>;
 
 /// The next piece of a process's answer, or the reason why no further piece comes.
@@ -109,11 +109,10 @@ impl Requests {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends all requests because their process has ended and will send no more answers. Their outcomes are
-    /// unknown.
+    /// Ends all requests with an unknown outcome, because their process has ended and sends no more answers.
     pub(crate) fn end(&self) {
         for waiter in self.waiting.take_where(|_| true) {
-            // The senders of all other callers are dropped, which these callers take as the same error.
+            // All other waiters are dropped, which their callers take as the same error.
             if let Waiter::Rest(streams) = waiter {
                 break_off(streams, ClientError::Broken);
             }
@@ -163,15 +162,15 @@ impl Requests {
             for piece in pieces {
                 let _ = stream.send(Ok(piece));
             }
-            // The stream of a complete answer ends here, because its reader may await that end before it
-            // reads the pieces of another process.
+            // The stream of a complete answer ends here. Its reader may await that end before it reads the
+            // pieces of another process.
             if !ended {
                 senders.insert(from, stream);
             }
             streams.push((from, receiver));
         }
-        // The caller waits for pieces before it gets the beginning, so that a reader that is dropped at once
-        // finds its request and cancels it.
+        // The waiter is changed before the caller gets the beginning. So if the caller drops its reader at
+        // once, the reader still finds the request and cancels it.
         let before = self.waiting.change(token, |waiter| mem::replace(waiter, Waiter::Rest(senders)));
         if let Some(Waiter::Answer(sender)) = before {
             let _ = sender.send(Ok(Arrived::Begun(streams)));
@@ -185,7 +184,7 @@ impl Requests {
             Waiter::Answer(_) => None,
         });
         if let Some(stream) = stream.flatten() {
-            // If the receiver was dropped, its drop has cancelled the request.
+            // If the receiver was dropped, its drop has already cancelled the request.
             let _ = stream.send(Ok(content));
         }
     }

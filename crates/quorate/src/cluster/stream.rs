@@ -1,4 +1,4 @@
-//! The pieces of a long read, taken only as fast as the user consumes them.
+//! The pieces of a long read. The replica sends them only as fast as the user takes them.
 
 use std::{
     fmt,
@@ -14,17 +14,17 @@ use tokio::sync::mpsc;
 
 use super::requests::{Arrival, Requests};
 
-/// A replica's part of a long read. The replica is informed how much was taken, and sends at most one window
-/// of bytes more. If the stream is dropped before its end, the request is cancelled.
+/// A replica's part of a long read. The stream reports to the replica how many bytes the user took, and the
+/// replica sends at most one window of bytes more. Dropping the stream before its end cancels the request.
 pub(super) struct PartStream {
     handle: Port<Relay<Process>>,
     requests: Arc<Requests>,
     token: u64,
     from: ProcessId,
     pieces: mpsc::UnboundedReceiver<Arrival>,
-    /// Bytes of all pieces that the client took.
+    /// Bytes of all pieces that the user took.
     taken: u64,
-    /// Bytes that the client has reported to the replica as taken.
+    /// Bytes that the stream has reported to the replica as taken.
     reported: u64,
     ended: bool,
 }
@@ -54,7 +54,8 @@ impl PieceStream for PartStream {
             if self.send(ClientCommand::Consumed { token, from, bytes }) {
                 self.reported = bytes;
             } else {
-                // The replica would send nothing more without this command, so it is tried again.
+                // Without this command the replica would send nothing more. So the task is woken, to send the
+                // command again.
                 cx.waker().wake_by_ref();
             }
         }

@@ -12,8 +12,8 @@ impl Db {
         Db::new(node, None)
     }
 
-    /// Returns the stub of a service, whose hosts are among the client's addresses. Calls find out whether a
-    /// service of this name exists.
+    /// Returns the stub of a service whose hosts are among the client's addresses. The first call finds out
+    /// whether there is a service of this name.
     ///
     /// ```no_run
     /// # use quorate::service::Service;

@@ -4,7 +4,7 @@ use quorate_protocol::group::Failure;
 
 use super::Error;
 
-/// The reason in errors of a process with groups that was dropped.
+/// The reason in the errors of a process that the other members have dropped from its groups.
 pub(crate) const DROPPED: &str =
     "the other members dropped this process from its groups: join the groups again";
 

@@ -1,17 +1,17 @@
 //! Answers to queries: now, later, or declined.
 //!
 //! `Replica::query` runs between two updates, and later deliveries wait for it. A member may have to ask
-//! another party first, or to compute for long. Then it returns [`Answer::Later`] and gives the [`Promise`]
-//! to another thread.
+//! another party first, or to compute for long. In that case it returns [`Answer::Later`] and passes the
+//! [`Promise`] to another thread.
 //!
 //! **Invariants.**
-//! - *One answer for each query.* An answer consumes its promise. A promise that is dropped unanswered
-//!   declines.
+//! - *One answer for each query.* An answer consumes its promise. Dropping an unanswered promise declines the
+//!   query.
 //! - *No delivery waits for an answer.* The applying thread only notes the asker. The thread that answers
 //!   serialises, seals and sends the reply, with the group's key of that moment.
-//! - *A promise answers for the member that was asked.* Once that member is out of its group, its promises
-//!   send nothing: the asker has learnt from the view that the member is gone. A promise keeps neither the
-//!   member nor its process alive.
+//! - *A promise answers for the member that was asked.* Once the member is out of its group, its promises
+//!   send nothing, because the asker learns from the view that the member is gone. A promise keeps neither
+//!   the member nor its process alive.
 
 use std::{
     fmt,
@@ -50,15 +50,15 @@ pub enum Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Returns an answer that is given later, and the promise that gives it. The asker waits no longer than
-    /// its own deadline, and drops and counts a later reply (`quorate_group_late_replies`).
+    /// Returns an answer that comes later, and the promise through which the member gives it. The asker waits
+    /// no longer than its own deadline, and drops and counts a later reply (`quorate_group_late_replies`).
     pub fn later() -> (Answer<T>, Promise<T>) {
         let state = Arc::new(Mutex::new(PromiseState::Open));
         (Answer::Later(Later(state.clone(), PhantomData)), Promise(Some(state), PhantomData))
     }
 }
 
-/// The place of an answer that is given later.
+/// The place of an answer that comes later.
 pub struct Later<T>(Arc<Mutex<PromiseState>>, PhantomData<fn() -> T>);
 
 impl<T> Later<T> {
@@ -81,14 +81,15 @@ impl<T> fmt::Debug for Later<T> {
     }
 }
 
-/// The means to answer a query from any thread after [`query`](super::Replica::query) has returned. A promise
-/// that is dropped declines. If a panicking thread drops it, the asker learns that the member failed.
+/// The means to answer a query from any thread after [`query`](super::Replica::query) has returned. Dropping
+/// the promise declines the query. If a panicking thread drops the promise, the asker learns that the member
+/// failed.
 #[must_use = "a promise that is dropped declines the query"]
 pub struct Promise<T>(Option<Arc<Mutex<PromiseState>>>, PhantomData<fn(T)>);
 
 impl<T: Serialize> Promise<T> {
     /// Answers the query. The call may wait for a moment while the process is busy. If the reply does not
-    /// serialise, the asker gets [failed](super::Absence::Failed).
+    /// serialise, the asker gets [`Failed`](super::Absence::Failed).
     pub fn answer(mut self, reply: T) {
         let answer = match encode(&reply) {
             Ok(reply) => QueryAnswer::Reply(reply),
@@ -118,7 +119,7 @@ impl<T> fmt::Debug for Promise<T> {
     }
 }
 
-/// The state of an answer that is given later.
+/// The state of an answer that comes later.
 enum PromiseState {
     /// `query` has not returned, and the promise has not answered.
     Open,
@@ -144,12 +145,12 @@ fn take_asker(
     }
 }
 
-/// The asker of a query, for the member that answers.
+/// The asker of a query, as the answering member sees it.
 pub(super) trait Asker: Send {
     /// Sends the answer if this member is still in its group. Does not run on the protocol thread.
     fn send_answer(&self, answer: QueryAnswer);
 
-    /// Sends the answer like [`Asker::tell`], but never blocks the thread, because an object with promises
-    /// may be dropped on any thread.
+    /// Sends the answer like [`Asker::send_answer`], but never blocks the thread, because an object with
+    /// promises may be dropped on any thread.
     fn try_send_answer(&self, answer: QueryAnswer);
 }

@@ -1,8 +1,8 @@
-//! The checkpoint file of a group: its state while the group has no members.
+//! The checkpoint file of a group. It holds the group's state while the group has no members.
 //!
-//! **Promise.** A file is always complete: it has the state of the group at the beginning of a view, or the
-//! state that was saved before. Once a save has been answered, the file is durable and the routers know of
-//! it. From then on no member begins with an older file, except on request
+//! **Promise.** A file is always complete. It has the state of the group at the beginning of a view; a save
+//! in progress leaves the former state in it. Once a save has been answered, the file is durable and the
+//! routers know of it. From then on no member begins with an older file, except on request
 //! ([`Group::give_up_newer_checkpoint`](super::Group::give_up_newer_checkpoint)).
 //!
 //! **Source.** 000 §6: a persistent group has a checkpoint in a file. A reader of the file can join, because
@@ -11,14 +11,15 @@
 //! **When.** A member with a file saves when any member calls [`Member::save`](super::Member::save), and
 //! before it leaves in order. A member that is leaving in order sends nothing after its save. So the last
 //! member to leave has saved the whole state, and the routers know of the file before the group is empty. A
-//! member does not save by itself at other views: members die or come there, so all would write when they are
-//! busiest. How much may be lost is the program's decision: it calls `save` on a timer.
+//! member does not save at every view. Other views begin because members die or join, and then all members
+//! would write when they are busiest. The program decides how much may be lost, for example by calling `save`
+//! on a timer.
 //!
 //! **How.** The delivery thread takes the object's checkpoint between two updates, at the place that the
 //! protocol names ([`Event::Keep`]). The thread of the file writes the checkpoint to a temporary neighbour
 //! that only the owner can read, syncs and renames this neighbour, and syncs the directory. Then the thread
-//! informs the routers. At most one save waits while an earlier save is written: a newer save replaces the
-//! waiting one, and answers for both.
+//! informs the routers. At most one save waits while an earlier save is being written. A newer save replaces
+//! the waiting save, and its result answers both.
 //!
 //! ```text
 //!   quorate group checkpoint, format 1 ⏎ │ length │ print │ head │ the object
@@ -27,12 +28,13 @@
 //!
 //! **Attacks considered.**
 //! - *Power fails during a write:* the former file is in its place. The unfinished neighbour disturbs nobody.
-//! - *The file is durable, and the routers never hear of it:* the file is newer than the one they know, and
-//!   accepted.
+//! - *The file is durable, and the routers never hear of it:* the file is newer than the checkpoint that the
+//!   routers know, so they accept it.
 //! - *A file that is cut off, changed, of a later build, or of another domain, group, type or key:* such a
-//!   file is refused before anything begins with it, and before a save could replace it. A key is compared
-//!   once the file is needed: if the group has members, an old file with a former key is replaced.
-//! - *Two programs use the same file:* the second is refused.
+//!   file is refused before a member begins with it, and before a save could replace it. The key is compared
+//!   only when a member needs the state in the file. If the group has members, a save replaces an old file
+//!   with a former key.
+//! - *Two programs use the same file:* the second program is refused.
 //! - *A key that others may read:* a file with a key is refused if others than its owner may read it.
 //!
 //! [`Event::Keep`]: quorate_protocol::group::Event::Keep
@@ -57,7 +59,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::{Key, Object, Snapshot, key::Secrets, signature::Signature};
 use crate::error::Error;
 
-/// The content of a checkpoint file in front of the object's bytes.
+/// The content of a checkpoint file that precedes the object's bytes.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CheckpointHead {
     pub(super) domain: DomainId,
@@ -148,7 +150,8 @@ fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
     fs::read(path).map(|bytes| Some(bytes.into())).map_err(failed)
 }
 
-/// Writes a file completely and durably, or leaves the former file.
+/// Writes a file completely and durably. After a failure the path has the former file, or the complete new
+/// file.
 pub(super) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));

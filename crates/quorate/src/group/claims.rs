@@ -9,14 +9,14 @@ use tokio::sync::oneshot;
 use super::message::RELEASE;
 
 /// The claims of a member that are not granted yet, and the claims that the member has given up.
-/// [`Waiters`](crate::waiters::Waiters) cannot keep the claims, because a claim outlasts its caller's wait:
-/// its lock has to be released.
+/// [`Waiters`](crate::waiters::Waiters) cannot keep the claims, because a claim may outlast its caller's
+/// wait, and then its lock has to be released.
 pub(super) struct Claims {
     seat: SeatId,
     last: u32,
     waiting: BTreeMap<u64, oneshot::Sender<u64>>,
-    /// The locks' names, by the numbers of claims that were given up and whose release has not come back in
-    /// the order. The routers may refuse a release while the process is out of touch. Without this map nobody
+    /// Names of locks, by the numbers of claims that were given up and whose release has not been delivered
+    /// here. The routers may refuse a release while the process is out of touch. Without this map nobody
     /// would repeat the release, and the lock would stay held for the member's life.
     given_up: BTreeMap<u64, String>,
 }
@@ -40,12 +40,12 @@ impl Claims {
         self.given_up.insert(number, name.to_owned());
     }
 
-    /// Notes that the release of the claim with this number has come back in the order.
+    /// Notes that the release of the claim with this number was delivered here.
     pub(super) fn released(&mut self, number: u64) {
         self.given_up.remove(&number);
     }
 
-    /// Returns messages that release the claims whose releases have not come back.
+    /// Returns messages that release the claims whose releases were not delivered here.
     pub(super) fn unreleased(&self) -> Vec<Bytes> {
         self.given_up.iter().map(|(number, name)| release(*number, name)).collect()
     }
@@ -54,12 +54,12 @@ impl Claims {
     /// already on its way.
     pub(super) fn granted(&mut self, Grant { claim: Claim { number, .. }, fence }: Grant) {
         if let Some(waits) = self.waiting.remove(&number) {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             let _ = waits.send(fence);
         }
     }
 
-    /// Ends all claims. A later grant has no effect.
+    /// Ends the waits for all claims. A later grant has no effect.
     pub(super) fn end(&mut self) {
         self.waiting.clear();
         self.given_up.clear();

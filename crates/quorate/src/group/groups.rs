@@ -32,8 +32,8 @@ use crate::{
 };
 
 /// A node's part in process groups: a process of the domain on threads of its own. Its clones, and the
-/// members that it made, share it. The process ends when the last clone and the last member are dropped, as
-/// if it had been killed ([`Groups::leave`] ends it in order).
+/// members that it made, share it. When the last clone and the last member are dropped, the process ends as
+/// if it had been killed. [`Groups::leave`] ends it in order.
 ///
 /// A process that the domain has dropped never comes back, nor do its members ([`Error::Wedged`]). The next
 /// join starts a new process.
@@ -162,7 +162,7 @@ impl Gauges {
 pub(crate) struct GroupsSettings {
     /// Addresses of routers, `host:port`.
     pub(crate) routers: Vec<String>,
-    /// The routers' domain. `None` asks the routers for it.
+    /// The routers' domain; if `None`, the process asks the routers for it.
     pub(crate) domain: Option<DomainId>,
     /// The address at which the process listens for other members.
     pub(crate) listen: String,
@@ -175,7 +175,7 @@ pub(crate) struct GroupsSettings {
     pub(crate) patience: Duration,
     /// Length of the longest datagram, in bytes.
     pub(crate) datagram_bytes: usize,
-    /// Largest number of updates that travel in one message.
+    /// Upper bound of the number of updates that travel in one message.
     pub(crate) pack: u32,
 }
 
@@ -186,7 +186,7 @@ pub struct Group {
     name: String,
     key: Option<Key>,
     checkpoint_file: Option<PathBuf>,
-    /// Whether the member begins with its own state although a newer checkpoint is known.
+    /// Whether the member begins with its own state although the routers know a newer checkpoint.
     forced: bool,
 }
 
@@ -335,17 +335,17 @@ impl Group {
         Group { checkpoint_file: Some(path.into()), ..self }
     }
 
-    /// Joins although the routers know a newer checkpoint than this process has: if nobody is in the group,
-    /// the group continues from the local file, or from `object`. **All changes since that state are lost**,
-    /// flushed and safe sends included. The permission covers one join: until the next save, the routers
-    /// still name the newer checkpoint.
+    /// Lets the member join although the routers know a newer checkpoint than this process has. If nobody is
+    /// in the group, the group continues from the local file, or from `object`. **All changes since that
+    /// state are lost**, flushed and safe sends included. The permission covers one join: until the next
+    /// save, the routers still name the newer checkpoint.
     pub fn give_up_newer_checkpoint(self) -> Group {
         Group { forced: true, ..self }
     }
 
-    /// Joins the group. The future ends once the group's state is here. The first member to join begins with
-    /// `object`, or with the group's [checkpoint file](Group::checkpoint_file). Dropping the future gives the
-    /// member up.
+    /// Joins the group. The future ends once the member has the group's state. The first member to join
+    /// begins with `object`, or with the group's [checkpoint file](Group::checkpoint_file). Dropping the
+    /// future ends the member.
     ///
     /// A second join of the same group gives the node another member, with its own object. The members of a
     /// node share one process, its links and its receipts. So a further member of a node costs the group no
@@ -406,8 +406,8 @@ impl Group {
                     let joined = joined.await.map_err(|_| Error::wedged(DROPPED))?;
                     joined.map_err(|failure| match failure {
                         Failure::Stale(newest) => Error::Stale { file: offer.checkpoint, newest },
-                        // The join is given up. If the routers admit the process later after all, it leaves
-                        // the group.
+                        // The wait for the join ended without an outcome. If the routers admit the process
+                        // later, it leaves the group.
                         Failure::MaybeApplied => Error::OutOfTouch,
                         other => other.into(),
                     })?;

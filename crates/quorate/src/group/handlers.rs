@@ -1,4 +1,5 @@
-//! A replica made of a state and closures, for a program that is too small for a type with an `impl`.
+//! A replica that consists of a state and closures, for a program that is too small for a type with an
+//! `impl`.
 
 use std::{fmt, sync::Arc};
 
@@ -13,9 +14,9 @@ use super::{Answer, Corrupt, Object, Origin, Share, Snapshot, View};
 /// The state belongs to the group. Values that a closure captures belong to this program alone, so the effect
 /// of an update must not depend on them.
 ///
-/// Updates have one type; several kinds of updates are an `enum`. A large state is better a type of its own,
-/// which makes its [`checkpoint`](Object::checkpoint) by [`Snapshot::later`]: `Handlers` serialises the state
-/// while the member waits.
+/// Updates have one type. A program with several kinds of updates uses an `enum`. `Handlers` serialises the
+/// state while the member waits, so a large state should have a type of its own whose
+/// [`checkpoint`](Object::checkpoint) uses [`Snapshot::later`].
 ///
 /// ```
 /// use quorate::{
@@ -49,7 +50,8 @@ type OnQuery<S, Q, A> = Arc<dyn Fn(&S, Q, Share) -> Answer<A> + Send + Sync>;
 type OnView<S> = Arc<dyn Fn(&mut S, &View) + Send + Sync>;
 
 impl<S> Handlers<S> {
-    /// Makes an object without handlers. The name is that of [`Replica::NAME`](super::Replica::NAME).
+    /// Makes an object without handlers. `name` is what [`Replica::NAME`](super::Replica::NAME) is for a
+    /// type.
     pub fn new(name: &str, state: S) -> Handlers<S> {
         Handlers {
             name: name.into(),

@@ -29,15 +29,15 @@ use crate::{error::Error, lock::lock};
 /// Upper bound of the bytes in an inbox. Above it the member is removed because it does not keep up.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
-/// The protocol thread's access to the members. Deliveries are passed on at the end of a turn, so that a lock
-/// is taken once for many messages. The end of a command is reported after all earlier deliveries.
+/// The protocol thread's access to the members. The host passes deliveries on at the end of a turn, so that
+/// it takes a lock once for many messages. It reports the end of a command after all earlier deliveries.
 pub(super) struct GroupHost {
     shared: Arc<GroupShared>,
     news: Sender<Arc<Seat>>,
-    /// The last deliveries, all to one group, not yet passed to its members.
+    /// The latest deliveries, all to the group `run_of`, which are not in the inboxes yet.
     run: Vec<Delivery>,
     run_of: GroupId,
-    /// Receivers of `run`; a buffer that is reused to save allocations.
+    /// The receivers of `run`, in a buffer that is reused to save allocations.
     seats: Vec<Arc<Seat>>,
     /// Commands that ended in this turn.
     ended: Vec<(CommandId, Result<CommandSuccess, Failure>)>,
@@ -94,13 +94,14 @@ impl GroupHost {
         }
     }
 
-    /// Delivers to one member: the member that takes states for the process and gives its object on request.
+    /// Delivers to one member: the member that receives states for the process and gives its object on
+    /// request.
     fn give_first(&mut self, group: GroupId, delivery: Delivery) {
         self.deliver();
         let rows = lock(&self.shared.rows);
         let first = rows.get(&group).and_then(SeatRow::first);
-        // The owed object is counted under the lock under which a lost member is removed. So a lost member is
-        // either not asked for its object, or known to owe it.
+        // The owed object is counted under the lock under which a lost member is removed. So a lost member
+        // either is not asked for its object, or is known to owe it.
         let is_owed = matches!(delivery, Delivery::StateWanted(_) | Delivery::Progress);
         first.iter().filter(|_| is_owed).for_each(|first| first.owe());
         drop(rows);
@@ -109,7 +110,7 @@ impl GroupHost {
         }
     }
 
-    /// Begins a view, with which members of this process may come and go.
+    /// Begins a view, in which members of this process may come and go.
     fn view(&mut self, group: GroupId, view: &Delivery, seats: &[SeatId]) {
         self.deliver();
         let Some(ViewChange { here, come, gone }) =
@@ -141,7 +142,7 @@ impl GroupHost {
         let ended = self.ended.drain(..).map(|(id, result)| (id.0, result));
         let ended = self.shared.calls.answer_each(ended, |call, result| Some((call.remove(), result)));
         for (call, result) in ended {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             match (call, result) {
                 (OpenCommand::Leave(life), _) => {
                     self.shared.out(life, &Error::not_member("the member has left the group"))
@@ -176,7 +177,7 @@ impl GroupHost {
 impl Drop for GroupHost {
     fn drop(&mut self) {
         lock(&self.shared.news).take();
-        // This also runs after a panic of the protocol thread, so that nobody waits for it.
+        // This code also runs after a panic of the protocol thread, so that no caller waits for that thread.
         self.shared.end();
     }
 }
@@ -184,7 +185,7 @@ impl Drop for GroupHost {
 /// The outcome of a command that succeeded.
 #[derive(Clone, Copy, Debug)]
 enum CommandSuccess {
-    /// Updates were sent and delivered here. The place is that of the first update.
+    /// Updates were sent and delivered here. The place is the place of the first update.
     Sent(Place),
     /// A command other than a send succeeded.
     Otherwise(CommandOutcome),
@@ -257,7 +258,7 @@ impl Host<Relay<group::Process>> for GroupHost {
     }
 
     fn policy_mismatch(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
-        // The peer repeats its attempts and each is logged, so the level is low.
+        // The peer tries again and again, and each attempt is logged, so the level is low.
         debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "this process has no session with another process, because the two belong to different generations of the domain");
     }
 }

@@ -1,8 +1,8 @@
 //! A seat: one member of a group in this process, with the user's object and the deliveries that it has not
 //! applied.
 //!
-//! The protocol thread pushes deliveries ([`Seat::push`]). A reader or the delivery thread applies them,
-//! whichever comes first ([`Seat::catch_up`]).
+//! The protocol thread pushes deliveries ([`Seat::push`]). They are applied by a reader or by the delivery
+//! thread, whichever comes first ([`Seat::catch_up`]).
 
 use std::{
     any::Any,
@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{error::Error, lock::lock};
 
-/// Number of applied bytes after which an inbox reduces its count of waiting bytes.
+/// Number of applied bytes after which the count of waiting bytes of an inbox is reduced.
 const APPLIED_BYTES: usize = 1 << 20;
 
 impl Seat {
@@ -73,8 +73,8 @@ impl Seat {
         }
     }
 
-    /// Whether this must be the only member of the group in its process. With a key, each message would have
-    /// to be opened by several members; a checkpoint file belongs to one member.
+    /// Whether this member must be the only member of the group in its process. With a key, each of several
+    /// members would have to open each message. A checkpoint file belongs to one member.
     pub(super) fn is_alone(&self) -> bool {
         self.group_keys.is_some() || self.keeper.is_some()
     }
@@ -87,8 +87,8 @@ impl Seat {
         }
     }
 
-    /// Returns the content behind the head of a message of `sender`, opened if the group has a key. `None` if
-    /// the message must be skipped.
+    /// Returns the content behind the head of a message of `sender`, opened if the group has a key. Returns
+    /// `None` if the message must be skipped.
     pub(super) fn opened<'a>(
         &self,
         sender: ProcessId,
@@ -101,7 +101,8 @@ impl Seat {
             Err(OpenError::OtherKey(key)) => Err(Error::not_member(format!(
                 "a message of {sender} is sealed with the key {key}, which this member does not have"
             ))),
-            // The caller here has already learnt that the message was delivered, so this member must end.
+            // This member's caller has already learnt that the message was delivered, but all members refused
+            // it. So the member must end.
             Err(OpenError::Replayed) if sender == self.me => Err(Error::not_member(
                 "all members refused one of this member's own messages as a repetition",
             )),
@@ -115,9 +116,9 @@ impl Seat {
         }
     }
 
-    /// Takes all `deliveries` of the protocol, in their order, and leaves the vector empty. Runs on the
-    /// protocol thread. Returns an error, once, if more than `bytes_max` bytes wait, so the member does not
-    /// keep up.
+    /// Puts all `deliveries` of the protocol into the inbox, in their order, and leaves the vector empty.
+    /// Runs on the protocol thread. If more than `bytes_max` bytes wait, the member does not keep up, and the
+    /// first such call returns an error.
     pub(super) fn push(&self, deliveries: &mut Vec<Delivery>, bytes_max: usize) -> Option<Error> {
         for delivery in &*deliveries {
             match delivery {
@@ -155,12 +156,13 @@ impl Seat {
         )))
     }
 
-    /// Returns the bytes that were delivered and are not applied.
+    /// Returns the number of bytes that were delivered and are not applied.
     pub(super) fn waiting_bytes(&self) -> usize {
         lock(&self.inbox).bytes
     }
 
-    /// Applies all deliveries so far. Returns the lock on the object, which keeps the object unchanged.
+    /// Applies all deliveries so far. Returns the lock on the object. While the caller holds it, the object
+    /// does not change.
     fn catch_up<'a>(
         self: &'a Arc<Self>,
         shared: &Arc<GroupShared>,
@@ -186,7 +188,7 @@ impl Seat {
             }
             applied += delivery.bytes();
             if applied >= APPLIED_BYTES {
-                // The delivery at hand stays in the count until it has been applied.
+                // The delivery that is being applied stays in the count until it has been applied.
                 self.applied(applied - delivery.bytes());
                 applied = delivery.bytes();
             }
@@ -210,7 +212,7 @@ impl Seat {
     /// Subtracts the `bytes` of applied deliveries from the size of the inbox.
     fn applied(&self, bytes: usize) {
         let mut inbox = lock(&self.inbox);
-        // The inbox of an ended member has been emptied meanwhile.
+        // If the member has ended, its inbox was emptied, and the count may be less than `bytes`.
         inbox.bytes = inbox.bytes.saturating_sub(bytes);
     }
 
@@ -219,7 +221,8 @@ impl Seat {
         // The flag is cleared before the inbox is read, so that a delivery that arrives meanwhile queues the
         // member again.
         self.queued.store(false, Ordering::Release);
-        // Applying fails only inside a callback of the object, and the delivery thread runs none here.
+        // Applying fails only if a callback of the object called it, and the delivery thread is not inside a
+        // callback.
         drop(self.catch_up(shared));
     }
 
@@ -229,8 +232,8 @@ impl Seat {
         shared: &Arc<GroupShared>,
         read: impl FnOnce(&LocalReplica<R>) -> T,
     ) -> Result<T, Error> {
-        // The check is repeated after the deliveries were applied, because the member may have ended with one
-        // of them.
+        // The check is repeated after the deliveries were applied, because one of them may have ended the
+        // member.
         self.over().map_or(Ok(()), Err)?;
         shared.check()?;
         let copy = self.catch_up(shared)?;
@@ -251,7 +254,7 @@ impl Seat {
         self.over.get().cloned()
     }
 
-    /// Ends this member for a reason of its own: the member is out, and the other members go on.
+    /// Ends this member for a reason of its own: the member leaves the group, and the other members go on.
     pub(super) fn fail(&self, why: Error, shared: &Arc<GroupShared>) {
         warn!(
             group = self.name, %why,
@@ -262,7 +265,7 @@ impl Seat {
         }
     }
 
-    /// Counts one more request for the object that this member has to answer.
+    /// Counts one more request to this member for its object.
     pub(super) fn owe(&self) {
         lock(&self.debts).owed += 1;
     }
@@ -272,7 +275,7 @@ impl Seat {
         lock(&self.debts).owed > 0
     }
 
-    /// Ends the member as soon as it has given its object to all that requested it.
+    /// Ends the member as soon as it has answered all requests for its object.
     pub(super) fn depart(&self) {
         let mut debts = lock(&self.debts);
         debts.gone = true;
@@ -297,7 +300,8 @@ impl Seat {
         lock(&self.inbox).waits = true;
     }
 
-    /// Takes the object that arrived from another member of this process, and resumes the deliveries.
+    /// Takes the object that arrived from another member of this process, and resumes the application of
+    /// deliveries.
     pub(super) fn begin(&self, state: Bytes) {
         let mut inbox = lock(&self.inbox);
         inbox.waits = false;
@@ -306,7 +310,8 @@ impl Seat {
         }
     }
 
-    /// Sets the sender that reports that the member is out. Reports at once if the member is out already.
+    /// Sets the sender that reports that the member is out of the group. Reports at once if it is out
+    /// already.
     pub(super) fn set_end_sender(&self, sender: oneshot::Sender<Result<CommandOutcome, Failure>>) {
         *lock(&self.out) = Some(sender);
         if self.over().is_some() {
@@ -314,17 +319,17 @@ impl Seat {
         }
     }
 
-    /// Ends the wait for the member to be out, with an unknown outcome.
+    /// Reports an unknown outcome to the caller that waits for the member to be out of the group.
     pub(super) fn leave_unheard(&self) {
         if let Some(sender) = lock(&self.out).take() {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             let _ = sender.send(Err(Failure::MaybeApplied));
         }
     }
 
     fn report_end(&self) {
         if let Some(sender) = lock(&self.out).take() {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             let _ = sender.send(Ok(CommandOutcome::Left));
         }
     }
@@ -344,7 +349,7 @@ impl Seat {
             keeper.fail(&why);
         }
         if let Some(ready) = lock(&self.ready).take() {
-            // The caller of the join may have lost interest.
+            // The caller of the join may no longer wait.
             let _ = ready.send(Err(why.clone()));
         }
         let first = self.over.set(why).is_ok();
@@ -352,7 +357,7 @@ impl Seat {
         first
     }
 
-    /// Reports a grant of a lock to the waiting caller, if the claim is of this process.
+    /// Reports a grant of a lock to the waiting caller, if a member of this process made the claim.
     pub(super) fn granted(&self, grant: Grant) {
         if grant.claim.member == self.me {
             lock(&self.claims).granted(grant);
@@ -361,7 +366,7 @@ impl Seat {
 
     pub(super) fn restored(&self) {
         if let Some(ready) = lock(&self.ready).take() {
-            // The caller of the join may have lost interest.
+            // The caller of the join may no longer wait.
             let _ = ready.send(Ok(()));
         }
     }

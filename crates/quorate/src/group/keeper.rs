@@ -29,7 +29,7 @@ pub(super) struct Keeping {
     pub(super) next: Option<CheckpointJob>,
     /// Whether a thread is writing a state to the file.
     pub(super) busy: bool,
-    /// The checkpoint and the result of the last save that ended.
+    /// The mark and the result of the last save that ended.
     pub(super) done: Option<(Mark, Result<(), Error>)>,
     /// Callers that wait for a checkpoint at this mark, or a newer one.
     pub(super) waits: Vec<(Mark, oneshot::Sender<Result<Mark, Error>>)>,
@@ -50,7 +50,7 @@ const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 impl Keeping {
-    /// Releases the file once the member has ended and no thread writes.
+    /// Releases the file, if the member has ended and no thread writes to the file.
     pub(super) fn let_go(&mut self) {
         if self.over.is_some() && !self.busy {
             self.claim = None;
@@ -95,14 +95,14 @@ impl Keeper {
             (_, over) => over.clone().map(Err),
         };
         match ended {
-            // Sending cannot fail, because this function still holds the receiver.
+            // Sending cannot fail, because this function holds the receiver.
             Some(ended) => drop(result_sender.send(ended)),
             None => keeping.waits.push((mark, result_sender)),
         }
         end
     }
 
-    /// Ends all saves because the member has ended: callers that wait get the reason.
+    /// Ends all saves because the member has ended. Callers that wait get the reason.
     pub(super) fn fail(&self, why: &Error) {
         let mut keeping = lock(&self.state);
         keeping.over.get_or_insert_with(|| why.clone());
@@ -110,7 +110,7 @@ impl Keeper {
         let waits = mem::take(&mut keeping.waits);
         drop(keeping);
         for (_, result_sender) in waits {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             let _ = result_sender.send(Err(why.clone()));
         }
     }

@@ -11,14 +11,16 @@
 //! ever seal with one nonce. A sender's nonce consists of a number that grows with each message of its
 //! process, and of four random bytes that are fixed for the membership. All members deliver the messages of
 //! one sender in its order. So a message is a repetition if its number is not above the last number of its
-//! sender: all members refuse and count it. A new member gets the numbers with the state. The plain head of a
-//! message (its kind, and the number of a query) and the group are authenticated with the message.
+//! sender, and all members refuse and count it. A new member gets these last numbers with the state. The
+//! plain head of a message (its kind, and the number of a query) and the group are authenticated with the
+//! message.
 //!
 //! **Rotation.** A new key travels in a safe message that is sealed with the former key. Members seal with
 //! the new key from that message on. They open earlier messages with the former key, which stays for the
 //! member's life. Members get the new key at different moments, so no message that is sealed with the new key
-//! may arrive before the key. Ordered and safe messages come later in the order. Soft messages follow the key
-//! by command ([`Command::Follow`]). An asker waits for the key if a reply arrives before it.
+//! may arrive before the key. Ordered and safe messages come after the key in the order. Soft messages come
+//! after the key because of a command ([`Command::Follow`]). If a reply arrives before its key, the asker
+//! waits for the key.
 //!
 //! [`Command::Follow`]: quorate_protocol::group::Command::Follow
 //!
@@ -185,9 +187,9 @@ pub(super) struct GroupKeys {
     group: GroupId,
     me: ProcessId,
     keys: Mutex<SealingKeys>,
-    /// Number of repeated messages.
+    /// Number of refused messages that repeated an earlier message.
     replayed: AtomicU64,
-    /// Number of messages that no holder of the key has sealed.
+    /// Number of refused messages that no holder of the key had sealed.
     damaged: AtomicU64,
 }
 
@@ -223,8 +225,8 @@ const NONCE_BYTES: usize = 8 + SALT_BYTES;
 const HEAD_BYTES: usize = KEY_ID_BYTES + NONCE_BYTES;
 
 impl GroupKeys {
-    /// Makes the keys of a process that takes the numbers of its messages from `numbers`. So a process that
-    /// joins a group again continues above its earlier numbers.
+    /// Makes the keys of a process that numbers its messages by `numbers`. The counter outlives a membership,
+    /// so a process that joins a group again uses numbers above its earlier numbers.
     pub(super) fn new(group: GroupId, me: ProcessId, key: Key, numbers: Arc<AtomicU64>) -> GroupKeys {
         let mut salt = [0; SALT_BYTES];
         salt.copy_from_slice(&chance::secret()[..SALT_BYTES]);
@@ -243,8 +245,8 @@ impl GroupKeys {
         lock(&self.keys).current().id
     }
 
-    /// Returns the number of repeated messages, and the number of messages that no holder of the key has
-    /// sealed.
+    /// Returns the number of refused repetitions, and the number of refused messages that no holder of the
+    /// key had sealed.
     pub(super) fn refused(&self) -> (u64, u64) {
         (self.replayed.load(Ordering::Relaxed), self.damaged.load(Ordering::Relaxed))
     }
@@ -299,8 +301,8 @@ impl GroupKeys {
         lock(&self.keys).open(self.group, sender, head, sealed).map(|(_, plain)| plain)
     }
 
-    /// Seals with this key from now on, if it differs from the present key. `follow` runs under the lock, so
-    /// that all messages with the new key come after the message that carried the key.
+    /// Makes this key the key that seals, unless it already is. `follow` runs under the lock, so that all
+    /// messages with the new key come after the message that carried the key.
     pub(super) fn turn(&self, key: Key, follow: impl FnOnce()) {
         let mut keys = lock(&self.keys);
         if keys.current().key != key {
@@ -309,7 +311,7 @@ impl GroupKeys {
         }
     }
 
-    /// Whether the bytes are sealed with a key that has not arrived here.
+    /// Whether the bytes are sealed with a key that this member does not have yet.
     pub(super) fn is_ahead(&self, sealed: &[u8]) -> bool {
         let Some((id, _)) = sealed.split_first_chunk::<KEY_ID_BYTES>() else { return false };
         lock(&self.keys).held.iter().all(|held| held.id != KeyId(*id))
@@ -380,7 +382,7 @@ impl SealingKeys {
     }
 }
 
-/// Returns the bytes that are authenticated in addition to a message: its group and its head.
+/// Returns the bytes that the seal authenticates in addition to a message: the message's group and head.
 fn about(group: GroupId, head: &[u8]) -> Vec<u8> {
     [&group.0.to_le_bytes()[..], head].concat()
 }

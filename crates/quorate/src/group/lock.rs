@@ -17,9 +17,10 @@ use crate::{Pending, error::Error, lock::lock};
 
 /// A lock that this member holds. Dropping it releases the lock in the background.
 ///
-/// A member that is cut off counts its locks as held until it notices, while others may hold them already. An
-/// action that must not happen twice first calls [`Lock::check`]. It also passes [`Lock::fence`] to the
-/// protected resource, which refuses numbers smaller than one that it has seen.
+/// A member that is cut off counts its locks as held until it notices that it is cut off. Other members may
+/// hold the locks by then. Before an action that must not happen twice, a program calls [`Lock::check`]. The
+/// program also passes [`Lock::fence`] to the protected resource, which refuses numbers smaller than one that
+/// it has seen.
 #[must_use = "a lock is released when it is dropped"]
 pub struct Lock {
     claim: Claimed,
@@ -54,10 +55,10 @@ impl fmt::Debug for Lock {
 }
 
 impl<R: Object> Member<R> {
-    /// Claims a lock of the group. The future ends once this member holds the lock, after all earlier claims;
-    /// claims are granted in the group's order. Dropping the future gives the claim up.
+    /// Claims a lock of the group. Claims are granted in the group's order, so the future ends once all
+    /// earlier claims are over and this member holds the lock. Dropping the future gives the claim up.
     ///
-    /// Each claim stands alone: a member that holds a lock and claims it again waits for itself. Nothing
+    /// A lock is not reentrant: a member that holds a lock and claims it again waits for itself. Nothing
     /// detects such deadlocks.
     pub fn lock(&self, name: &str) -> Pending<'static, Lock> {
         if name.is_empty() || name.len() > LOCK_NAME_BYTES_MAX {
@@ -79,7 +80,7 @@ impl<R: Object> Member<R> {
         })
     }
 
-    /// Returns the process whose member holds the lock, once all deliveries here have been applied.
+    /// Returns the process whose member holds the lock. Applies all deliveries first.
     pub fn lock_holder(&self, name: &str) -> Result<Option<quorate_protocol::ProcessId>, Error> {
         self.lend(|copy| copy.locks.holder(name))
     }

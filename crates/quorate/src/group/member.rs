@@ -75,9 +75,9 @@ impl<R: Object> Member<R> {
         &self.0.seat.name
     }
 
-    /// Sends an update, *soft*: this process delivers it as soon as this member may send, and the other
-    /// members in this member's order. The update survives if any member of the next view has it. The future
-    /// ends once the update is delivered here.
+    /// Sends a *soft* update. This process delivers it as soon as this member may send, and the other members
+    /// deliver this member's updates in the order of their sending. The update survives if any member of the
+    /// next view has it. The future ends once the update is delivered here.
     pub fn send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(SendStrength::Soft, update)
     }
@@ -95,9 +95,9 @@ impl<R: Object> Member<R> {
         self.send_as(SendStrength::Safe(Phi::All), update)
     }
 
-    /// Sends an update like [`Member::safe_send`], but delivers the update once the given number of members
-    /// has it. The update is not lost as long as a majority of the routers or one of those members is left.
-    /// Earlier soft updates of this member may be lost.
+    /// Sends an update like [`Member::safe_send`], but members deliver the update once the given number of
+    /// members has it. The update is not lost as long as a majority of the routers or one of these members is
+    /// left. Earlier soft updates of this member may be lost.
     pub fn safe_send_to(&self, members: Phi, update: R::Update) -> Pending<'static, Place> {
         self.send_as(SendStrength::Safe(members), update)
     }
@@ -109,7 +109,7 @@ impl<R: Object> Member<R> {
         })
     }
 
-    /// Passes a message on: at once if there is room, otherwise when there is.
+    /// Passes a message to the outbox at once if this member has room, or else as soon as it has room.
     pub(super) fn submit(&self, strength: SendStrength, body: &[u8]) -> Pending<'static, Place> {
         if body.len() > BODY_BYTES_MAX {
             let (bytes, limit) = (body.len(), BODY_BYTES_MAX);
@@ -161,8 +161,8 @@ impl<R: Object> Member<R> {
         self.0.seat.group_keys.as_ref().map_or((0, 0), |group_keys| group_keys.refused())
     }
 
-    /// Waits until all members have every message that was delivered here so far, from any sender. The
-    /// messages are then as durable as if they had been sent safe. Other sends go on meanwhile.
+    /// Waits until all members have every message that was delivered here so far, from any sender. After the
+    /// wait, these messages are as durable as safe messages. Other sends go on meanwhile.
     pub fn flush(&self) -> Pending<'static, ()> {
         let held = self.0.clone();
         let flushed = held.check().and_then(|()| {
@@ -201,14 +201,14 @@ impl<R: Object> Member<R> {
         self.lend(|copy| read(&copy.object))
     }
 
-    /// Returns the view that belongs to the state that [`Member::read`] would show.
+    /// Returns the view of the state that [`Member::read`] would show.
     pub fn view(&self) -> Result<View, Error> {
         let view = self.lend(|copy| copy.view.clone())?;
         view.ok_or_else(|| Error::not_member("the member has no view yet"))
     }
 
-    /// Whether the member began with its own object because nobody had the group's state: the member was the
-    /// first, or all members with the state were gone.
+    /// Whether the member began with its own object because no member had the group's state: the member was
+    /// the first, or all members with the state were gone.
     pub fn is_fresh(&self) -> Result<bool, Error> {
         self.lend(|copy| copy.fresh)
     }
@@ -218,11 +218,11 @@ impl<R: Object> Member<R> {
         self.0.seat.over()
     }
 
-    /// Leaves the group after all sends of this member. If the member has a [checkpoint
-    /// file](super::Group::checkpoint_file), the state is saved first. If the save fails, the member leaves
-    /// all the same and the error is returned. The future ends once the member is out. The only holder of the
-    /// state stays until another member has it. If the future is dropped early, the member leaves all the
-    /// same, and its state may not be saved.
+    /// Leaves the group after all sends of this member. A member with a [checkpoint
+    /// file](super::Group::checkpoint_file) saves the state first. If the save fails, the member leaves
+    /// nevertheless, and the future returns the error. The future ends once the member is out of the group.
+    /// The only member with the state stays until another member has the state. If the future is dropped
+    /// early, the member leaves, and the state may not be saved.
     pub fn leave(self) -> Pending<'static, ()> {
         let held = self.0.clone();
         Box::pin(async move {
@@ -242,8 +242,8 @@ impl<R: Object> Member<R> {
     }
 }
 
-/// A member that has marked itself as leaving and has not left. When this value is dropped, the member
-/// leaves: the mark stops the drop of the last clone from doing so.
+/// A member that is marked as leaving and has not left. The mark keeps the drop of the last clone from making
+/// the member leave, so the drop of this value does that.
 struct LeaveGuard(Option<Arc<MemberHandle>>);
 
 impl LeaveGuard {
@@ -260,11 +260,11 @@ impl Drop for LeaveGuard {
     }
 }
 
-/// A send that was passed on or refused. The future is small and polled in one step, because busy senders
-/// spend their time here.
+/// A send that the outbox accepted or refused. This future is written by hand, so that it is small and its
+/// poll is short, because busy senders spend their time here.
 struct SendFuture {
     held: Arc<MemberHandle>,
-    /// The send, or the reason for its refusal, which is returned once.
+    /// The accepted send, or the reason for the refusal. The future returns the reason once.
     sent: Result<Sent, Option<Error>>,
 }
 
@@ -284,14 +284,14 @@ impl MemberHandle {
         &self.seat
     }
 
-    /// Sends a message for which nobody waits, whether there is room or not.
+    /// Sends a message at once, even if this member has no room. No caller waits for the send.
     pub(super) fn say(&self, strength: SendStrength, body: &[u8]) {
         let group = self.seat.group;
         self.seat.sealed(body, |body| self.process.shared.say(group, strength, body));
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        // The seat knows the reason of its own end more precisely than the process does.
+        // The seat knows the reason for its own end more precisely than the process does.
         self.seat.over().map_or(Ok(()), Err)?;
         self.process.shared.check()
     }
@@ -314,7 +314,7 @@ impl MemberHandle {
     fn to_user_result<T>(&self, result: Result<Result<T, Failure>, RecvError>) -> Result<T, Error> {
         match result {
             Ok(result) => result.map_err(|failure| match self.seat.over() {
-                // The seat knows more precisely why its member is out.
+                // The seat knows more precisely why the member is out of the group.
                 Some(why) if matches!(failure, Failure::NotMember | Failure::Wedged) => why,
                 _ => failure.into(),
             }),

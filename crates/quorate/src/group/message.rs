@@ -55,7 +55,8 @@ pub(super) fn number_of(mut body: &[u8]) -> Option<u64> {
     }
 }
 
-/// Returns the length of the part that stays unsealed, in bytes: the kind, and a query's number.
+/// Returns the length of the part of a message that is never sealed, in bytes: the kind, and a query's
+/// number.
 pub(super) fn head_bytes(body: &[u8]) -> usize {
     match body.first() {
         Some(&(QUERY | CLAIM | RELEASE)) => 9,
@@ -80,14 +81,14 @@ pub(super) fn with_number(number: u64, query: &[u8]) -> Bytes {
 }
 
 thread_local! {
-    /// The buffer in which this thread's updates are encoded.
+    /// The buffer in which the present thread encodes updates.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Size above which a thread frees its buffer after use, in bytes.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
-/// Encodes an update of the member in this seat as a message, and passes it on.
+/// Encodes an update of the member in this seat as a message, and passes the message to `hand_over`.
 pub(super) fn update<T>(
     seat: SeatId,
     update: &impl Serialize,

@@ -4,17 +4,17 @@
 //! **Promise.** The promise of [`quorate_protocol::group`] for messages holds here for a user's own type: all
 //! [`Replica`]s of a group apply the same updates in the same views. The updates of each sender come in the
 //! sender's order, and all `ordered` and `safe` updates in one total order. A read of any member asks no
-//! other member. A process that joins receives the state. Every send, flush and query ends once, and an
-//! [`Error`](crate::Error) says what may have happened.
+//! other member. A process that joins receives the group's state. Every send, flush and query ends once, and
+//! an [`Error`](crate::Error) says what may have happened.
 //!
 //! **Source.** 000 (Isis2), figures 1, 3 and 4: the object, the verbs, the flush. The protocol, its
 //! invariants and its attacks are in [`quorate_protocol::group`]. This module hosts the protocol.
 //!
 //! **Roles.** A [node](crate::Node) has one process of the domain for all its groups; a node needs routers,
-//! and no tables. A [`Member`] is this program's end of one group. Its *inbox* holds deliveries that it has
-//! not applied. The members that a process has of one group form a *row* (`row`): each has its own object and
-//! inbox, and every delivery goes into all inboxes. Updates on their way to the protocol thread gather in the
-//! process's *outbox* (`outbox`).
+//! and no tables. A [`Member`] is this program's end of one group. The member's *inbox* holds deliveries that
+//! the member has not applied. The members of one group in one process form a *row* (`row`). Each member has
+//! its own object and inbox, and every delivery goes into all inboxes of the row. Updates on their way to the
+//! protocol thread gather in the process's *outbox* (`outbox`).
 //!
 //! ```text
 //!   caller ── send, query ──▶ outbox ──▶ protocol thread ═══ links ═══ other members, routers
@@ -29,55 +29,62 @@
 //!   The protocol thread fills the inbox, whose lock is held for one push. The order of locks is replica,
 //!   then inbox.
 //! - *One order.* Updates, views, queries and requests for states leave the inbox in the order in which they
-//!   entered, whichever thread takes them, and each of them is applied once.
+//!   entered, whichever thread takes them. The member applies each of them once.
 //! - *Read your sends.* A delivery is in the inbox before its send is answered, and a read first applies the
 //!   inbox.
 //! - *An object in an unknown state is not used.* A panic in `apply`, `view`, `checkpoint` or `restore`, or
-//!   bytes that do not decode, end this member. The member is out as if it had failed and gives the reason;
-//!   the other members go on. `query` and reads only borrow the state.
+//!   bytes that do not decode, end this member. The member is out of the group as if it had failed, and gives
+//!   the reason. The other members go on. `query` and reads cannot cause this, because they only borrow the
+//!   state.
 //! - *A second member in a process* begins with the object of another member there. That object is taken at
 //!   the place in the deliveries at which the new member's first view stands. Until the object comes, the new
 //!   inbox waits.
-//! - *In the order of the calls.* Sends, queries, flushes and all other commands of one caller reach the
-//!   protocol in the order of the calls, though sends travel together and all other commands alone.
-//! - *A slow member delays nobody.* A receipt covers messages in the inbox. A member is out if its inbox
-//!   holds more than `INBOX_BYTES_MAX`, the deliveries being applied included. A member that joins gets the
-//!   deliveries behind its state step by step, as it applies them, so a long state fills no inbox.
+//! - *In the order of the calls.* The commands of one caller (sends, queries, flushes and all others) reach
+//!   the protocol in the order of the calls. This holds although sends travel together and all other commands
+//!   alone.
+//! - *A slow member delays nobody.* A receipt covers messages in the inbox. A member is removed from the
+//!   group if its inbox holds more than `INBOX_BYTES_MAX`, including the deliveries that are being applied. A
+//!   joining member gets the deliveries that follow its state step by step, as it applies them. So a long
+//!   state fills no inbox.
 //! - *No member stays in a view without acting in it.* The command that takes a member out, or gives up its
-//!   seat, reaches the protocol however many commands wait: the protocol takes it together with the next
-//!   command (`owed::Owed`).
+//!   seat, reaches the protocol even if the queue of commands is full: the protocol takes it together with
+//!   the next command (`owed::Owed`).
 //! - *Out of touch, nothing is shown as current*: sends, flushes, queries and reads are refused as soon as
-//!   the process knows no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good once it was dropped
-//!   ([`Wedged`](crate::Error::Wedged)).
-//! - *Nobody waits for routers that are away for good.* A request that was already sent to the routers waits
-//!   at most `AWAY_PATIENCE` out of touch. The request may take effect later
+//!   the process knows no leading router ([`OutOfTouch`](crate::Error::OutOfTouch)). They are refused for
+//!   good once the others have dropped the process ([`Wedged`](crate::Error::Wedged)).
+//! - *Nobody waits for routers that are away for good.* If the process gets out of touch after it has sent a
+//!   request to the routers, the caller waits for at most `AWAY_PATIENCE`. The request may take effect later
 //!   ([`MaybeApplied`](crate::Error::MaybeApplied)).
 //!
 //! **Attacks considered.**
 //! - *The member that gives its object to others dies*, in this process or another one: a waiting member
-//!   cannot tell a dead giver from a slow one. So a member that owes its object takes its whole process out
-//!   of the group, and another process gives the object. A member that owes nothing is out alone.
+//!   cannot tell a dead giver from a slow one. So if a member dies that owes its object, its whole process
+//!   leaves the group, and another process gives the object. If a member dies that owes nothing, only this
+//!   member leaves.
 //! - *All members that have the object leave while other members of the process wait for it:* the oldest
 //!   leaving member stays until the waiting members have the object.
-//! - *A callback uses its own member.* Sends from `apply` are fine, unless the callback waits for them. A
-//!   read inside a callback would wait for itself, so such a read is refused.
-//! - *A deferred answer never comes, or comes too late.* Only the asker waits for a [`Promise`], until its
-//!   deadline or until the view drops the member. A promise that is dropped with its object declines.
-//! - *A lock is dropped out of touch.* Its release is refused like any send. So each claim that was given up
-//!   is remembered until its release is delivered in the order, and the release is sent again in touch. A
-//!   second release has no effect.
-//! - *A caller loses interest.* The send goes on; its answer is dropped on arrival.
-//! - *Nobody is left, and the state is in files.* `checkpoint` says which member may begin with which file.
+//! - *A callback uses its own member.* Sends from `apply` work, unless the callback waits for them. A read
+//!   inside a callback would wait for itself, so such a read is refused.
+//! - *A deferred answer never comes, or comes too late.* Only the asker waits for a [`Promise`], until the
+//!   asker's deadline or until a view without the answering member. If the promise is dropped with its
+//!   object, it declines.
+//! - *A lock is dropped out of touch.* Its release is refused like any send. So the member remembers each
+//!   claim that was given up until the claim's release is delivered. It sends the release again when the
+//!   process is back in touch. A second release has no effect.
+//! - *A caller no longer waits.* The send goes on, and its answer is dropped on arrival.
+//! - *Nobody is left in the group, and its state is in files.* `checkpoint` says which member may begin with
+//!   which file.
 //! - *Two programs with different types join one group.* The state carries its [`Replica::NAME`]. A member
 //!   that joins with another name gets an error with both names, and leaves.
 //! - *A sender has no room.* At most `ROOM_BYTES` of a member's sends are in progress; later sends wait for
 //!   room, in the order in which they are polled.
 //!
-//! **Where we differ, and why.** A group has one type of updates and one of queries, while the source has a
-//! handler for each number and list of arguments; several kinds are an `enum`, which the compiler checks. A
-//! first design streamed a state in chunks. The protocol takes the state as one piece of bytes, so
-//! [`Snapshot`] is one piece, too; another thread may make it ([`Snapshot::later`]). Replies to queries do
-//! not go through the views: each is sent once, and the asker counts the members that did not answer.
+//! **Where we differ, and why.** A group has one type of updates and one type of queries. In the source a
+//! group has a handler for each number and list of arguments. Here several kinds are an `enum`, which the
+//! compiler checks. A first design streamed a state in chunks. But the protocol takes the state as one piece
+//! of bytes, so [`Snapshot`] is one piece, too. Another thread may make it ([`Snapshot::later`]). Replies to
+//! queries are not messages of a view: each member sends its reply once, and the asker counts the members
+//! that did not answer.
 
 mod answer;
 mod background;
@@ -155,7 +162,7 @@ pub use quorate_protocol::group::{Mark, Phi, Place, SendStrength};
 /// }
 /// ```
 pub trait Replica: Send + Sized + 'static {
-    /// The name of the type, with its version. All replicas of a group have the same name.
+    /// The name of the type, with its version. All replicas of a group must have the same name.
     const NAME: &'static str;
     /// A change of the object. The members apply it.
     type Update: Serialize + DeserializeOwned + Send;
@@ -179,16 +186,17 @@ pub trait Replica: Send + Sized + 'static {
     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt>;
 
     /// Called when a view begins. `view` lists the members from the next update on. A joining member gets its
-    /// first view right after its state. The member that gave the state called `view` for the same view only
-    /// after it had written the state. So a change that this method makes to the object is made once at each
+    /// first view right after its state. The member that gave the state had written it before it called
+    /// `view` for the same view. So if this method changes the object, the change is made once at each
     /// member.
     fn view(&mut self, view: &View) {
         let _ = view;
     }
 }
 
-/// The object with which a member joins a group: a [`Replica`], closures ([`Handlers`]), or a type that needs
-/// something of its own program in addition to the state, such as a channel to its windows.
+/// The object with which a member joins a group: a [`Replica`], closures ([`Handlers`]), or another type. A
+/// type that needs something of its own program in addition to the state, such as a channel to its windows,
+/// implements this trait itself.
 pub trait Object: Send + Sized + 'static {
     /// An update, as [`Replica::Update`].
     type Update: Serialize + DeserializeOwned + Send;
@@ -205,7 +213,7 @@ pub trait Object: Send + Sized + 'static {
     fn query(&self, query: Self::Query, share: Share) -> Answer<Self::Reply>;
     /// Returns the object's state, as [`Replica::checkpoint`] does.
     fn checkpoint(&self) -> Snapshot;
-    /// Returns the object from its state, as [`Replica::restore`] does. `self` is the object with which the
+    /// Returns the object with this state, as [`Replica::restore`] does. `self` is the object with which the
     /// member joined.
     fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt>;
     /// Notes that a view begins, as [`Replica::view`] does.
@@ -260,7 +268,7 @@ pub struct Origin {
 /// `n % of == rank`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// This member's index among the members, oldest first, from 0.
+    /// This member's index among the members, from 0 for the oldest.
     pub rank: usize,
     /// The number of members.
     pub of: usize,
@@ -281,8 +289,8 @@ pub struct View {
     /// This member's process.
     pub me: ProcessId,
     place: Option<usize>,
-    /// Numbers of soft messages that were lost, by departed sender, although a later safe message of that
-    /// sender was delivered. Messages are lost in this way only if φ is less than all members.
+    /// For each departed sender, the number of its soft messages that were lost although a later safe message
+    /// of that sender was delivered. Messages are lost in this way only if φ is less than all members.
     pub missing: Vec<(ProcessId, u64)>,
     /// Time for which this member's soft sends waited for the view to begin; zero for the member's first
     /// view.
@@ -343,8 +351,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the bytes, appended to `head`. A snapshot made by [`Snapshot::later`] is written now, directly
-    /// into that buffer, so that a large object is not copied.
+    /// Returns `head` with the snapshot's bytes after it. A snapshot made by [`Snapshot::later`] is
+    /// serialised now, directly into that buffer, so that a large object is not copied.
     fn finish_behind(self, mut head: Vec<u8>) -> Result<Vec<u8>, String> {
         match self.0 {
             Content::Here(bytes) => {

@@ -9,8 +9,8 @@ pub(super) enum OpenCommand {
     Send { result_sender: oneshot::Sender<Result<Place, Failure>>, _rooms: Vec<OwnedSemaphorePermit> },
     /// A command other than a send, join or leave, with a waiting caller.
     Other(oneshot::Sender<Result<CommandOutcome, Failure>>),
-    /// A join of this process's members of the group, with the checkpoint that the process has in a file.
-    /// `life` tells these members from later ones.
+    /// A join of this process's row of the group, with the checkpoint that the process has in a file. `life`
+    /// distinguishes this row from a later row.
     Join {
         life: RowLife,
         file: Option<Mark>,
@@ -20,14 +20,14 @@ pub(super) enum OpenCommand {
     Leave(RowLife),
 }
 
-/// A group, and the number of a process's list of members of the group. A later list of the same group has a
-/// larger number.
+/// A group, and the number of this process's row of the group. A later row of the same group has a larger
+/// number.
 pub(super) type RowLife = (GroupId, u64);
 
-/// The end of a command that sends nothing, as a future. An error means that the process has ended.
+/// The end of a command that sends nothing, as a future. A receive error means that the process has ended.
 pub(super) type CommandEnd = oneshot::Receiver<Result<CommandOutcome, Failure>>;
 
-/// Gives a caller its result. The caller may have lost interest.
+/// Passes the result to the caller, who may no longer wait.
 pub(super) fn complete<T>(caller: oneshot::Sender<T>, result: T) {
     let _ = caller.send(result);
 }

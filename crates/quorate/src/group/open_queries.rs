@@ -170,7 +170,7 @@ impl OpenQuery {
         if (replies >= self.want.of(members.len()) || self.answers.len() >= members.len())
             && let Some(enough) = self.enough.take()
         {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             let _ = enough.send(());
         }
     }

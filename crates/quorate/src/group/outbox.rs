@@ -1,8 +1,9 @@
 //! The outbox: updates on their way to the protocol thread.
 //!
 //! Updates are put into packs, and a *batch* of packs waits for one command. The protocol thread takes the
-//! whole batch when it reaches that command. So the busier the thread is, the more updates travel together,
-//! and each update costs a copy and a place in a pack. An update that is alone travels at once.
+//! whole batch when it reaches that command. So the busier the thread is, the more updates travel together.
+//! Then an update costs only a copy and a place in a pack. If no other update waits, an update travels at
+//! once.
 //!
 //! ```text
 //!   callers ── updates ──▶ the last batch ──┐
@@ -10,9 +11,9 @@
 //! ```
 //!
 //! **Order.** Each waiting batch has one command in the queue; batches and commands have the same order. A
-//! thread that issues any other command first closes the last batch: later updates go into a new batch, whose
-//! command comes after that other command. So updates and other commands of one caller reach the protocol in
-//! the order of the calls.
+//! thread that issues another kind of command first closes the last batch. Later updates go into a new batch,
+//! whose command follows that other command in the queue. So updates and other commands of one caller reach
+//! the protocol in the order of the calls.
 
 use std::{
     collections::VecDeque,
@@ -77,7 +78,7 @@ pub(super) struct Packing {
     end: Shared<oneshot::Receiver<Result<Place, Failure>>>,
 }
 
-/// The end of a sent update, as a future. An error means that the process has ended.
+/// The end of a sent update, as a future. A receive error means that the process has ended.
 pub(super) struct Sent {
     pack: Shared<oneshot::Receiver<Result<Place, Failure>>>,
     index: u32,
@@ -87,7 +88,7 @@ pub(super) struct Sent {
 pub(super) enum PutError<E> {
     /// The process has ended.
     Over,
-    /// Too many bytes wait.
+    /// Too many bytes wait in the outbox.
     Full,
     /// The process refused the command that carries the update's batch.
     Untaken(E),
@@ -107,8 +108,9 @@ impl Outbox {
         Outbox { bounds, waiting: Mutex::default() }
     }
 
-    /// Puts an update into the last batch, or into a new one, whose command `ask` issues. No caller waits for
-    /// an update without `room`; such an update is refused if too many bytes wait.
+    /// Puts an update into the last batch. If there is no open batch, begins a batch, and calls `ask` to
+    /// issue the batch's command. An update without `room` has no waiting caller, and is refused if too many
+    /// bytes wait.
     pub(super) fn put<E>(
         &self,
         (group, strength): (GroupId, SendStrength),
@@ -150,7 +152,7 @@ impl Outbox {
         batch.packs
     }
 
-    /// Ends the outbox with its process: waiting updates were not sent.
+    /// Ends the outbox together with its process. Reports that the waiting updates were not sent.
     pub(super) fn end(&self) {
         let batches = {
             let mut waiting = lock(&self.waiting);
@@ -158,7 +160,7 @@ impl Outbox {
             mem::take(&mut waiting.batches)
         };
         for packing in batches.into_iter().flat_map(|batch| batch.packs) {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             let _ = packing.result_sender.send(Err(Failure::NotSent));
         }
     }
@@ -177,7 +179,7 @@ impl PackBatch {
             let Packing { writer, .. } = packing;
             packing.strength == strength && writer.count() < updates && writer.fits(update, most)
         };
-        // Most often the group's last pack is the last pack of all.
+        // Most often the last pack of the batch belongs to this group.
         let is_last = self.packs.last().is_some_and(|last| last.group == group);
         let last = if is_last { Some(self.packs.len() - 1) } else { self.last.get(&group).copied() };
         let place = last.filter(|place| fits(&self.packs[*place])).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The work of a process that must reach the protocol, however many commands wait.
+//! Commands of a process that must reach the protocol even if the queue of commands is full.
 
 use std::{
     collections::BTreeSet,
@@ -13,13 +13,13 @@ use quorate_protocol::group::{Command, GroupId};
 
 use crate::lock::lock;
 
-/// Work that must reach the protocol, however many commands wait for it. The protocol takes this work
+/// Work that must reach the protocol even if the queue of commands is full. The protocol takes this work
 /// together with its next command.
 #[derive(Default)]
 pub(super) struct Owed {
-    /// Commands that may overtake waiting ones.
+    /// Commands that may overtake the commands in the queue.
     commands: Mutex<Vec<Command>>,
-    /// Groups whose members here may differ from those that the protocol was last informed of.
+    /// Groups whose seats in this process may differ from the seats that the protocol was last informed of.
     groups: Mutex<BTreeSet<GroupId>>,
     any: AtomicBool,
 }

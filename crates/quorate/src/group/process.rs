@@ -55,7 +55,7 @@ use crate::{
 const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
 /// Longest wait for open calls once the process is out of touch with the routers.
 const AWAY_PATIENCE: Duration = Duration::from_secs(3);
-/// Upper bound of ordered or safe updates that travel together, in bytes; a longer update travels alone.
+/// Upper bound of the ordered or safe updates that travel together, in bytes. A longer update travels alone.
 const ORDERED_PACK_BYTES: usize = 16 << 10;
 
 /// A running process. The process ends when its last holder drops it.
@@ -66,8 +66,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the threads. `routers` are possible addresses of routers. At most `updates` updates travel
-    /// together.
+    /// Starts the threads. `routers` are possible addresses of routers. At most `updates` updates travel in
+    /// one message.
     pub(super) fn start(
         config: Config,
         address: String,
@@ -131,7 +131,7 @@ impl Process {
         Ok((taken, false))
     }
 
-    /// Leaves the domain. An error of the receiver means that the process had left before.
+    /// Leaves the domain. A receive error means that the process had left before.
     pub(super) fn exit(&self) -> oneshot::Receiver<()> {
         let (result_sender, out) = oneshot::channel();
         if !self.shared.is_wedged() {
@@ -210,7 +210,7 @@ impl GroupShared {
         self.wedged.load(Ordering::Acquire)
     }
 
-    /// Checks whether the process is in touch, so that its state counts as current.
+    /// Checks that the process is in touch with the routers, so that its state counts as current.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.is_wedged() {
             return Err(Error::wedged(DROPPED));
@@ -218,7 +218,7 @@ impl GroupShared {
         if self.touch.is_in() { Ok(()) } else { Err(Error::OutOfTouch) }
     }
 
-    /// Passes an update on. The future reports its outcome.
+    /// Passes an update to the outbox. The future reports the outcome of the update.
     pub(super) fn send(
         &self,
         to: (GroupId, SendStrength),
@@ -234,14 +234,14 @@ impl GroupShared {
         })
     }
 
-    /// Passes a command on. The future reports its outcome.
+    /// Passes a command to the protocol. The future reports the outcome of the command.
     pub(super) fn call(&self, command: impl FnOnce(CommandId) -> Command) -> Result<CommandEnd, Error> {
         let (result_sender, ending) = oneshot::channel();
         self.hand_over(OpenCommand::Other(result_sender), command)?;
         Ok(ending)
     }
 
-    /// Lets this process join a group for a seated member, with the checkpoint of this file.
+    /// Makes this process join a group for a seated member, with the checkpoint in this file.
     pub(super) fn join(
         &self,
         seat: &Seat,
@@ -254,8 +254,8 @@ impl GroupShared {
         Ok(ending)
     }
 
-    /// Lets a member leave after all its sends. The member continues until it is out, because other members
-    /// may need its state.
+    /// Makes a member leave after all its sends. The member goes on until it is out of the group, because
+    /// other members may need its state.
     pub(super) fn leave(&self, seat: &Arc<Seat>) -> CommandEnd {
         let (result_sender, ending) = oneshot::channel();
         seat.set_end_sender(result_sender);
@@ -269,8 +269,8 @@ impl GroupShared {
         ending
     }
 
-    /// Notes that a member has got its object from another member of this process. A member that is leaving
-    /// may have stayed for this.
+    /// Notes that a member has got its object from another member of this process. A leaving member may have
+    /// stayed to give the object.
     pub(super) fn got(&self, seat: &Seat) {
         if let Some(row) = lock(&self.rows).get_mut(&seat.group) {
             row.got(seat.id);
@@ -278,7 +278,7 @@ impl GroupShared {
         self.reseat(seat.group);
     }
 
-    /// Sends the protocol the seats that this process has in a group, if they have changed, after all
+    /// If this process's seats in a group have changed, sends the present seats to the protocol, after all
     /// commands so far. Runs on any thread. If the queue of commands is full, the seats are sent with the
     /// next command that the protocol takes.
     pub(super) fn reseat(&self, group: GroupId) {
@@ -321,8 +321,9 @@ impl GroupShared {
             call,
             || Error::wedged(DROPPED),
             |id| {
-                // The check comes after the call is in the table. The thread that gives up waiting for touch
-                // ends all calls that it finds, so either that thread or this check sees the call.
+                // The check comes after the call was entered in the table. The thread that gives up waiting
+                // for touch ends all calls in the table. So either that thread finds the call, or this check
+                // sees that waiting was given up.
                 if is_awaited && self.touch.is_given_up() {
                     return Err(Error::OutOfTouch);
                 }
@@ -332,7 +333,7 @@ impl GroupShared {
         handed.map(drop)
     }
 
-    /// Passes a command on, unless too many wait.
+    /// Passes a command to the protocol, unless too many commands wait.
     fn try_pass_command(&self, command: Command) -> Result<(), Error> {
         self.port().try_command(command).map_err(not_taken)?;
         self.outbox.close();
@@ -412,15 +413,15 @@ impl GroupShared {
         Some(Command::Say { group: seat.group, to: asker, body: answer.encode(number, seat.id) })
     }
 
-    /// Passes on a command without an end. Does not run on the protocol thread, because it blocks while too
-    /// many commands wait.
+    /// Passes a command that reports no end to the protocol. Must not run on the protocol thread, because
+    /// this call blocks while too many commands wait.
     pub(super) fn pass_command(&self, command: Command) {
         // The command is refused only if the process has ended.
         let _ = self.port().command(command);
         self.outbox.close();
     }
 
-    /// Sends a message to a group. No caller waits for the send. Must not run on the protocol thread.
+    /// Sends a message to a group. No caller waits for the outcome. Must not run on the protocol thread.
     pub(super) fn say(&self, group: GroupId, strength: SendStrength, update: &[u8]) {
         let ask = || self.port().try_command(Command::Send(Vec::new()));
         if let Err(PutError::Full | PutError::Untaken(CommandError::Full(_))) =
@@ -433,29 +434,29 @@ impl GroupShared {
     }
 
     /// Makes the protocol take a command before all waiting commands. This call never blocks, so any thread
-    /// may make it. It is for commands without which this process would stay in a view without acting, or
-    /// another process would wait in vain.
+    /// may make it. This call serves commands without which this process would stay in a view without acting,
+    /// or another process would wait in vain.
     pub(super) fn command_owed(&self, command: Command) {
         self.owed.push(command);
         self.wake();
     }
 
-    /// Makes the protocol take a command, and together with it all owed work.
+    /// Makes the protocol take a command soon, and all owed work with it.
     fn wake(&self) {
-        // If the queue is full, the protocol has yet to take a command, and takes the owed work with it. If
-        // the process has ended, nobody waits for owed work.
+        // If the queue is full, the protocol is about to take a command, and takes the owed work with that
+        // command. If the process has ended, nobody waits for owed work.
         let _ = self.try_pass_command(Command::Several(Vec::new()));
     }
 
-    /// Handles the loss of a member's object. The process quits the group unless other members here have
-    /// their objects and nobody waits for the lost object. Also runs on the protocol thread.
+    /// Handles the loss of a member's object. The process quits the group, unless another member here has the
+    /// object and nobody waits for the lost object. Also runs on the protocol thread.
     pub(super) fn lose_member(&self, seat: &Seat, why: &Error) {
         let group = seat.group;
         let over = {
             let mut rows = lock(&self.rows);
             let Some(row) = rows.get_mut(&group) else { return };
-            // A member that waits for this object waits in vain, and cannot tell a lost giver from a slow
-            // one.
+            // A member that waits for the lost object cannot tell a lost giver from a slow giver, and would
+            // wait in vain.
             if row.lose(seat.id) && !seat.owes() {
                 None
             } else {
@@ -472,8 +473,8 @@ impl GroupShared {
         }
     }
 
-    /// Ends this process's members of the group, if `life` is still their life, because the process has left
-    /// the group or was not admitted.
+    /// Ends the members in this process's row `life` of the group, because the process has left the group or
+    /// was not admitted. Does nothing if the process has a later row of the group.
     pub(super) fn out(&self, (group, life): RowLife, why: &Error) {
         let mut rows = lock(&self.rows);
         if rows.get(&group).is_none_or(|row| row.life() != life) {
@@ -489,7 +490,7 @@ impl GroupShared {
     }
 
     /// Notes that the process is out of touch. Requests that went to the routers may take effect once the
-    /// routers are back, but the routers may be away for good. So the waits end after `AWAY_PATIENCE`.
+    /// routers are back, but the routers may be away for good. So callers wait for at most `AWAY_PATIENCE`.
     pub(super) fn on_touch_lost(self: &Arc<Self>) {
         let loss = self.touch.lose();
         let shared = Arc::downgrade(self);
@@ -524,8 +525,7 @@ impl GroupShared {
         seats.iter().for_each(|seat| seat.leave_unheard());
     }
 
-    /// Notes that the process is in touch again. Releases of claims that may not have been sent are sent
-    /// again.
+    /// Notes that the process is in touch again. Sends the releases of claims that may not have been sent.
     pub(super) fn on_touch_regained(self: &Arc<Self>) {
         self.touch.regain();
         let seats: Vec<_> = lock(&self.rows).values().flat_map(SeatRow::all).collect();
@@ -563,11 +563,11 @@ impl GroupShared {
         for seat in rows.values().flat_map(SeatRow::all) {
             seat.end(Error::wedged(DROPPED));
         }
-        // Callers that still wait learn that no result comes.
+        // Callers that still wait get an error.
         self.outbox.end();
         self.calls.close();
         if let Some(out) = lock(&self.out).take() {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             let _ = out.send(());
         }
     }
@@ -581,7 +581,7 @@ fn not_taken<T>(untaken: CommandError<T>) -> Error {
     }
 }
 
-/// Applies deliveries, until the channel ends.
+/// Applies deliveries until all senders of the channel are dropped.
 fn apply(shared: &Arc<GroupShared>, deliver: &Receiver<Arc<Seat>>) {
     for seat in deliver {
         seat.deliver(shared);

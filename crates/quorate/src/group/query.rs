@@ -1,7 +1,7 @@
 //! Queries: the answers of members, and the reasons of members that do not answer.
 //!
-//! A query goes through the group like an update, so all members answer in a state that the same messages
-//! produced (for an ordered or safe query, in the very same state). Replies go straight to the asker. The
+//! A query goes through the group like an update. So all members answer from a state that the same messages
+//! produced, and from equal states if the query is ordered or safe. Replies go straight to the asker. The
 //! view in which a query was delivered tells its asker from which members to expect a reply. A query ends
 //! once enough members have replied, once no more replies are possible, or at its deadline.
 
@@ -30,10 +30,10 @@ use crate::{error::Error, lock::lock, pending::Pending, timer};
 pub struct Replies<T> {
     /// The replies, by rank.
     pub replies: Vec<Replied<T>>,
-    /// Members that did not reply: members that will not reply, and, if fewer replied than were wanted,
-    /// members that are late.
+    /// The members that will not reply. If fewer members replied than were wanted, also the members that are
+    /// late.
     pub missing: Vec<Missing>,
-    /// Whether as many members replied as were wanted.
+    /// Whether the wanted number of members replied.
     pub complete: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct Replies<T> {
 pub struct Replied<T> {
     /// The member's process.
     pub member: ProcessId,
-    /// The member's index in the view in which it was asked.
+    /// The member's index in the view in which the query was delivered.
     pub rank: usize,
     /// The member's answer.
     pub reply: T,
@@ -53,7 +53,7 @@ pub struct Replied<T> {
 pub struct Missing {
     /// The member's process.
     pub member: ProcessId,
-    /// The member's index in the view in which it was asked.
+    /// The member's index in the view in which the query was delivered.
     pub rank: usize,
     /// The reason.
     pub why: Absence,
@@ -68,8 +68,8 @@ pub enum Absence {
     Gone,
     /// The member declined to reply.
     Declined,
-    /// The member's `query` or the answering thread panicked, its reply does not decode, or its answer was
-    /// too long.
+    /// The member's `query` or the answering thread panicked, the member's reply does not decode, or its
+    /// answer was too long.
     Failed(String),
 }
 
@@ -87,11 +87,13 @@ pub struct Query<R: Object> {
 /// Time that members have to reply, by default.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Interval at which an asker checks whether the group's new key has arrived, if a reply needs it.
+/// Interval at which an asker checks for the group's new key, if a reply is sealed with a key that has not
+/// arrived.
 const AHEAD_EVERY: Duration = Duration::from_millis(1);
 
 impl<R: Object> Member<R> {
-    /// Asks members. Each member answers from its own state, after the earlier sends of this member.
+    /// Asks members. Each member answers from its own state, which includes the asking member's earlier
+    /// sends.
     pub fn query(&self, query: R::Query, want: Want) -> Query<R> {
         self.query_as(SendStrength::Soft, &query, want)
     }
@@ -101,7 +103,7 @@ impl<R: Object> Member<R> {
         self.query_as(SendStrength::Ordered, &query, want)
     }
 
-    /// Asks members like [`Member::ordered_query`], but nobody replies before all members have the query.
+    /// Asks members like [`Member::ordered_query`], but no member replies before all members have the query.
     pub fn safe_query(&self, query: R::Query, want: Want) -> Query<R> {
         self.query_as(SendStrength::Safe(Phi::All), &query, want)
     }
@@ -113,8 +115,8 @@ impl<R: Object> Member<R> {
 }
 
 impl<R: Object> Query<R> {
-    /// Sets the time that members have to reply; the default is 1 s. The result names the members that are
-    /// late.
+    /// Sets the time that members have to reply; the default is 1 s. The result names the members that did
+    /// not reply in time.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -126,7 +128,7 @@ impl<R: Object> Query<R> {
         let query = query.map_err(|why| Error::invalid(format!("the query cannot be encoded: {why}")))?;
         let seat = member.seat().clone();
         let (number, enough) = lock(&seat.open_queries).ask(want);
-        // Dropping the future forgets the query.
+        // The guard removes the query if the caller drops the future.
         let guard = QueryGuard { member: &member, number };
         let sent = member.submit(strength, &with_number(number, &query));
         if let Some(sent) = timer::timeout(deadline, sent).await {
@@ -174,7 +176,7 @@ impl<R: Object> QueryGuard<'_, R> {
         let Some(OpenQuery { members: Some(members), answers, .. }) =
             lock(&seat.open_queries).take(self.number)
         else {
-            // The query was not delivered even here, but may be delivered later.
+            // The query was not delivered even at this member, but may be delivered later.
             return Err(seat
                 .over()
                 .unwrap_or_else(|| Error::not_sent("the group did not take the query before its deadline")));

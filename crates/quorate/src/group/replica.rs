@@ -40,7 +40,7 @@ pub(super) struct LocalReplica<R> {
     pub(super) loaded: Option<Result<Loaded<R>, Error>>,
 }
 
-/// The state that a member brings along, used if no other process has the group's state.
+/// The state that a joining member brings along. It counts only if no other process has the group's state.
 pub(super) struct JoinerState<R> {
     pub(super) object: R,
     /// The state from the member's checkpoint file, or the reason why the file cannot be used.
@@ -197,7 +197,7 @@ impl<R: Object> LocalReplica<R> {
         Ok(())
     }
 
-    /// Answers a query, of this member or another one.
+    /// Answers a query, which this member or another member sent.
     fn answer(&self, sender: ProcessId, number: u64, query: &[u8], context: &ReplicaContext<'_>) {
         let Some(view) = &self.view else { return };
         let share = Share { rank: view.rank().unwrap_or(0), of: view.members.len() };
@@ -223,7 +223,7 @@ impl<R: Object> LocalReplica<R> {
 }
 
 impl StateReceiver {
-    /// Passes the object's bytes on to its receivers, and notes that the giver has given it.
+    /// Passes the object's bytes to the receivers, and notes that the giver has given its object.
     fn get(self, giver: &Seat, shared: &GroupShared, state: Bytes) {
         match self {
             StateReceiver::Group(view) => {
@@ -276,8 +276,8 @@ impl GroupState {
         let bytes = object.finish_behind(bytes.into())?;
         let bytes = match &self.secrets {
             None => bytes.into(),
-            // The member may have changed its key meanwhile. A process that joins at this place lacks the new
-            // key.
+            // The member may have changed its key meanwhile, but a process that joins at this place in the
+            // messages lacks the new key. So the state is sealed with the key of this place.
             Some((group_keys, secrets)) => group_keys.seal_with(secrets, head, &bytes),
         };
         Ok(if bytes.len() < LARGE_BYTES { bytes } else { Bytes::from_owner(Large(bytes)) })
@@ -287,8 +287,8 @@ impl GroupState {
 /// Memory of this size in bytes, or larger, takes long to release.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// A state whose memory is released in the background, because the protocol thread drops it and must not be
-/// held up.
+/// A state whose memory another thread releases in the background, because the protocol thread drops the
+/// state and must not be delayed.
 struct Large(Bytes);
 
 impl AsRef<[u8]> for Large {
@@ -353,7 +353,7 @@ fn restored<R: Object>(brought: &R, seat: &Seat, state: &Bytes) -> Result<(R, Lo
     Ok((object.map_err(|corrupt| strange(&corrupt))?, locks))
 }
 
-/// The asker of a query, for the member that answers.
+/// The asker of a query, as the answering member sees it.
 struct QueryAsker {
     seat: Weak<Seat>,
     shared: Weak<GroupShared>,
@@ -362,7 +362,8 @@ struct QueryAsker {
 }
 
 impl QueryAsker {
-    /// Makes the asker from the member in this seat, and the sender and number of the query.
+    /// Makes the asker. `seat` is the seat of the answering member, and `sender` and `number` are those of
+    /// the query.
     fn new(seat: &Arc<Seat>, shared: &Arc<GroupShared>, sender: ProcessId, number: u64) -> QueryAsker {
         QueryAsker { seat: Arc::downgrade(seat), shared: Arc::downgrade(shared), sender, number }
     }

@@ -1,23 +1,22 @@
 //! A row: the members of one group in this process, each in a seat.
 //!
-//! To the protocol, a process is one party of a group. The process's first member joins the group. Later
-//! members take a seat, and members that leave give their seats up. One command tells the protocol the seats
-//! from the next view on. A new member gets the object from a member here, as of its first view. A member
-//! that leaves stays until a view without it begins. As long as other members wait for the object, one member
-//! that has the object stays.
+//! To the protocol, a process is in a group once, with one or more seats. The process's first member joins
+//! the group. Later members take further seats, and members that leave give their seats up. One command
+//! informs the protocol of the seats from the next view on. A new member gets the object from another member
+//! in this process, as of its first view. A member that leaves stays until a view without its seat begins. As
+//! long as other members of the process wait for the object, one member that has the object stays.
 
 use quorate_protocol::group::{SEATS_MAX, SeatId};
 
-/// The members of one group in this process. `T` is the type of a seat, of which this file needs only that it
-/// can be cloned.
+/// The members of one group in this process. `T` is the type of a seat, which this file only clones.
 #[derive(Debug)]
 pub(super) struct SeatRow<T> {
     /// Number of this row among the rows of the process. A later row of the same group has a larger number.
     life: u64,
     seated: Vec<SeatEntry<T>>,
-    /// Number of seats that were given out so far.
+    /// Number of seats given out so far.
     given: u32,
-    /// The seats that the protocol was last informed of.
+    /// The seats in the latest command to the protocol.
     sent: Vec<SeatId>,
     /// Whether the command to leave the group was sent to the protocol.
     leaves: bool,
@@ -34,7 +33,7 @@ struct SeatEntry<T> {
     leaving: bool,
 }
 
-/// The next command to the protocol about the seats of this process in a group.
+/// The next command to the protocol about this process's seats in a group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SeatCommand {
     Nothing,
@@ -45,7 +44,7 @@ pub(super) enum SeatCommand {
 /// The consequences of a new view for the members in this process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ViewChange<T> {
-    /// Members that were in the group, or have got its object already.
+    /// Members that were in the group before this view, or have got its object already.
     pub(super) here: Vec<T>,
     /// New members, which get the object from the first of `here`.
     pub(super) come: Vec<T>,
@@ -66,8 +65,8 @@ impl<T: Clone> SeatRow<T> {
         self.life
     }
 
-    /// Adds a member. Returns `None` if too many members are here, or the process is about to leave the
-    /// group.
+    /// Adds a member. Returns `None` if the process has too many members of the group, or is about to leave
+    /// the group.
     pub(super) fn take(&mut self, seat: impl FnOnce(SeatId) -> T) -> Option<T> {
         if self.leaves || self.seated.len() == SEATS_MAX {
             return None;
@@ -92,8 +91,8 @@ impl<T: Clone> SeatRow<T> {
         self.seated.iter().filter(|seated| seated.inside).map(|seated| seated.seat.clone())
     }
 
-    /// Returns the member that takes states for the process and gives its object on request. That is the
-    /// oldest member with the object, if possible one that is not leaving.
+    /// Returns the member that receives states for the process and gives its object on request: the oldest
+    /// member with the object, if possible one that is not leaving.
     pub(super) fn first(&self) -> Option<T> {
         let whole = || self.seated.iter().filter(|seated| seated.whole);
         let stays = whole().find(|seated| !seated.leaving);
@@ -120,7 +119,7 @@ impl<T: Clone> SeatRow<T> {
         self.seated.iter().any(|seated| seated.whole)
     }
 
-    /// Returns the next command to the protocol about the seats of this process in the group.
+    /// Returns the next command to the protocol about this process's seats in the group.
     pub(super) fn seat_command(&self) -> SeatCommand {
         let stays = |seated: &&SeatEntry<T>| !seated.leaving;
         if self.leaves {
@@ -131,7 +130,7 @@ impl<T: Clone> SeatRow<T> {
         }
         let mut wanted: Vec<SeatId> = self.seated.iter().filter(stays).map(|seated| seated.id).collect();
         if !self.seated.iter().filter(stays).any(|seated| seated.whole) {
-            // Other members wait for this member's object.
+            // Other members wait for the object, so one member that has it must stay.
             let needed = self.seated.iter().find(|seated| seated.whole).or(self.seated.first());
             wanted.extend(needed.map(|seated| seated.id));
             wanted.sort_unstable();
@@ -140,7 +139,7 @@ impl<T: Clone> SeatRow<T> {
         if wanted == self.sent { SeatCommand::Nothing } else { SeatCommand::Seats(wanted) }
     }
 
-    /// Notes that this command was sent to the protocol.
+    /// Notes that this command was passed to the protocol.
     pub(super) fn sent(&mut self, seat_command: SeatCommand) {
         match seat_command {
             SeatCommand::Nothing => {}
@@ -149,7 +148,7 @@ impl<T: Clone> SeatRow<T> {
         }
     }
 
-    /// Takes the seats of a new view. Returns the consequences for the members.
+    /// Adopts the seats of a new view. Returns the consequences for the members.
     pub(super) fn view(&mut self, seats: &[SeatId]) -> ViewChange<T> {
         let is_first = !self.seated.iter().any(|seated| seated.inside);
         let mut change = ViewChange { here: Vec::new(), come: Vec::new(), gone: Vec::new() };

@@ -26,7 +26,7 @@ use crate::{
 };
 
 impl Keeper {
-    /// Saves a replica in its present state, after the save in progress.
+    /// Saves the present state of a replica, after the save in progress has ended.
     pub(super) fn keep<R: Object>(
         self: &Arc<Self>,
         seat: &Seat,
@@ -83,7 +83,7 @@ impl Keeper {
         keeping.next.take()
     }
 
-    /// Writes a state, and informs the routers.
+    /// Writes a state to the file, and informs the routers.
     fn save(&self, job: CheckpointJob, shared: &GroupShared) -> Result<(), Error> {
         let failed = |why: String| Error::file(&self.path, why);
         let CheckpointJob { head, object } = job;
@@ -120,7 +120,7 @@ impl Keeper {
         keeping.waits = waits;
         drop(keeping);
         for (_, caller) in due {
-            // The caller may have lost interest.
+            // The caller may no longer wait.
             let _ = caller.send(saved.clone().map(|()| mark));
         }
     }

@@ -31,12 +31,12 @@ use crate::{
     waiters::{Calls, Waiters},
 };
 
-/// State that the threads of a process share.
+/// The state that the threads of a process share.
 pub(super) struct GroupShared {
     pub(super) me: ProcessId,
     pub(super) port: OnceLock<Port<Relay<group::Process>>>,
     pub(super) rows: Mutex<BTreeMap<GroupId, SeatRow<Arc<Seat>>>>,
-    /// The channel to the delivery thread. The thread ends when this sender and the sender of the host are
+    /// The channel to the delivery thread. That thread ends when this sender and the host's sender are
     /// dropped.
     pub(super) news: Mutex<Option<Sender<Arc<Seat>>>>,
     pub(super) outbox: Outbox,
@@ -53,7 +53,7 @@ pub(super) struct GroupShared {
     /// Upper bound of an answer to a query, in bytes; a longer answer is refused.
     pub(super) answer_bytes_max: usize,
     pub(super) wedged: AtomicBool,
-    /// The sender that reports that the process is out of the domain.
+    /// The sender that reports that the process has left the domain.
     pub(super) out: Mutex<Option<oneshot::Sender<()>>>,
 }
 
@@ -78,12 +78,12 @@ pub(super) struct Seat {
     pub(super) over: OnceLock<Error>,
     /// Whether the member is leaving.
     pub(super) leaving: AtomicBool,
-    /// The sender that reports that the member is out.
+    /// The sender that reports that the member is out of the group.
     pub(super) out: Mutex<Option<oneshot::Sender<Result<CommandOutcome, Failure>>>>,
     pub(super) debts: Mutex<ObjectDebts>,
     /// Whether the member is queued for the delivery thread.
     pub(super) queued: AtomicBool,
-    /// The view after all deliveries that were pushed.
+    /// The view that is current after all deliveries that were pushed into the inbox.
     pub(super) latest: Mutex<Option<Arc<group::View>>>,
     pub(super) open_queries: Mutex<OpenQueries>,
     pub(super) claims: Mutex<Claims>,
@@ -101,7 +101,7 @@ pub(super) struct Inbox {
     pub(super) waits: bool,
 }
 
-/// The requests for its object that a member still has to answer.
+/// The requests to a member for its object that the member has not answered.
 #[derive(Default)]
 pub(super) struct ObjectDebts {
     pub(super) owed: usize,
@@ -109,10 +109,10 @@ pub(super) struct ObjectDebts {
     pub(super) gone: bool,
 }
 
-/// A delivery of the protocol thread. All deliveries have one order.
+/// A delivery of the protocol thread. The deliveries to a member are applied in one order.
 #[derive(Clone)]
 pub(super) enum Delivery {
-    /// The object's state from this place on; `None` keeps the object that the member brought.
+    /// The object takes this state; `None` keeps the object that the member brought.
     Restore(Option<Bytes>),
     View {
         view: Arc<group::View>,
@@ -121,11 +121,11 @@ pub(super) enum Delivery {
         missing: BTreeMap<ProcessId, u64>,
         waited: Duration,
     },
-    /// A request for the object's state at this place.
+    /// A request for the object's state at this place in the deliveries.
     StateWanted(StateReceiver),
-    /// A request to save the object's state at this place.
+    /// A request to save the object's state at this place in the deliveries.
     Keep(Mark),
-    /// A mark: the protocol waits until all earlier deliveries are applied.
+    /// A mark: the protocol waits until all deliveries before the mark are applied.
     Progress,
     Updates {
         sender: ProcessId,
@@ -138,12 +138,12 @@ pub(super) enum Delivery {
 pub(super) enum StateReceiver {
     /// Other processes, which joined with this view.
     Group(Position),
-    /// Members of this process, which came with the latest view.
+    /// Members of this process, which entered the group with the latest view.
     Seats(Vec<Arc<Seat>>),
 }
 
 impl Delivery {
-    /// Returns the delivery's weight in the inbox, in bytes. A state that a member received counts as 0.
+    /// Returns the memory that the delivery counts for in the inbox, in bytes. A received state counts as 0.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Delivery::Restore(_) => 0,

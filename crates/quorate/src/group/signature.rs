@@ -1,9 +1,9 @@
-//! The structure of a replica's types, so that a program whose types differ from the group's gets an error
-//! when it joins.
+//! The structure of a replica's types. It is compared when a program joins, so that a program whose types
+//! differ from the group's types gets an error.
 //!
-//! The structure is what `serde` asks for when it deserialises the type from made-up values. A type that
-//! reads only certain values (a date as text, a number above zero) has no known structure; then only its name
-//! is compared.
+//! The structure of a type is found by decoding the type with `serde` from made-up values, and recording
+//! which kind of value the type reads next. A type that accepts only certain values (a date as text, a number
+//! above zero) has no known structure. Of such a type only the replica's name is compared.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,9 +1,9 @@
-//! Whether a process is in touch with the routers, as its callers see it.
+//! The state of a process's touch with the routers, as its callers see it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The state of touch in the two lowest bits, and in the upper bits the number of losses so far. One number
-/// holds both, so that no thread sees half of a change.
+/// In the two lowest bits the state of touch, and in the upper bits the number of times that touch was lost.
+/// One number holds both, so that no thread sees half of a change.
 #[derive(Default)]
 pub(super) struct Touch(AtomicU64);
 
@@ -22,7 +22,7 @@ impl Touch {
         self.0.load(Ordering::Acquire) & STANDING == IN_TOUCH
     }
 
-    /// Whether touch has been lost for so long that callers no longer wait for their requests.
+    /// Whether touch has been lost for so long that callers no longer wait for their requests to end.
     pub(super) fn is_given_up(&self) -> bool {
         self.0.load(Ordering::SeqCst) & STANDING == GIVEN_UP
     }
@@ -39,8 +39,8 @@ impl Touch {
         self.0.fetch_and(!STANDING, Ordering::SeqCst);
     }
 
-    /// Gives touch up, so that no caller waits, unless touch was regained after this loss. Returns whether
-    /// touch was given up.
+    /// Ends the waiting for touch, so that no caller waits for the routers, unless touch was regained after
+    /// this loss. Returns whether the waiting was ended.
     pub(super) fn give_up(&self, Loss(lost): Loss) -> bool {
         let given_up = lost & !STANDING | GIVEN_UP;
         self.0.compare_exchange(lost, given_up, Ordering::SeqCst, Ordering::SeqCst).is_ok()

@@ -1,4 +1,4 @@
-//! A client of maps: reads and writes with a strength each, one at a time.
+//! A client of maps. It does one read or write at a time, each with its own strength.
 //!
 //! Experiments and tools use [`Store`]: a register for each key, and a level for each operation. [`Client`]
 //! is such a store over a cell's Redis door.
@@ -117,8 +117,8 @@ impl Client {
         Ok(self.connection.as_mut().expect("made above"))
     }
 
-    /// Sends requests, and returns the answer to the last of them. A failure ends the connection, because
-    /// answers may be on their way.
+    /// Sends requests, and returns the answer to the last of them. A failure closes the connection, because
+    /// answers to these requests may still arrive.
     fn ask(&mut self, requests: &[u8], count: usize) -> io::Result<Reply> {
         let answer = self.connection()?.ask(requests, count);
         if answer.is_err() {
@@ -168,7 +168,7 @@ impl CellConnection {
     fn ask(&mut self, requests: &[u8], count: usize) -> io::Result<Reply> {
         self.stream.get_mut().write_all(requests)?;
         for _ in 1..count {
-            // If the level is refused, the operation would run at another level than the one asked for.
+            // If the cell refused the level, the operation would run at another level than requested.
             if let Reply::Error(why) = self.reply(0)? {
                 return Err(malformed(&why));
             }
@@ -230,7 +230,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a server that expects the first text of each turn and answers with the second, and then ends.
+    /// Starts a server that, in each turn, expects the first text and answers with the second. It ends after
+    /// the last turn.
     fn server(turns: &'static [(&'static str, &'static str)]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -1,12 +1,13 @@
 //! Distances between sites: messages to cells of other sites arrive later, as if the sites were far away.
 //!
-//! **Promise.** A message to a cell at a site with a distance leaves after the time of that distance and its
-//! jitter, and never during a stall of the way to that cell. Messages to one cell leave in the order of
-//! sending. Messages to near cells and to routers leave at once. So a store between sites runs on one machine
-//! (004 §III.D), and so does a store with replicas that are late now and then (004 §III.B: their garbage
-//! collectors).
+//! **Promise.** A message to a cell at a site with a distance is delayed by the distance and a random jitter.
+//! No message leaves during a stall of the way to its cell. Messages to one cell leave in the order of
+//! sending. Messages to near cells and to routers leave at once. So one machine can run a store whose cells
+//! are at several sites (004 §III.D). It can also run a store whose replicas are late now and then (004
+//! §III.B, because of garbage collectors).
 //!
-//! **Bound.** At most [`WAITING_MAX`] messages wait; above that, messages leave earlier rather than never.
+//! **Bound.** At most [`WAITING_MAX`] messages wait. Above that bound, messages leave too early, but are not
+//! lost.
 
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
@@ -15,7 +16,7 @@ use quorate_protocol::{
     partial::{Roster, Site, resident::Message},
 };
 
-/// The distance of a site, one way.
+/// The distance from one site to another, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distance {
     /// The shortest time of a message.
@@ -26,7 +27,8 @@ pub struct Distance {
     pub stall: Option<Stall>,
 }
 
-/// Periodic stalls of a way: no message leaves during a stall, and at its end all waiting messages leave.
+/// Periodic stalls on the way to a site. No message leaves during a stall, and at its end all waiting
+/// messages leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// Length of a stall.
@@ -50,7 +52,7 @@ const DISTANCE_MS_MAX: f64 = 10_000.0;
 
 impl Distance {
     /// Makes a distance from its parts in milliseconds, each from 0 to 10,000: the shortest time, the jitter,
-    /// and the length of a stall and its period; 0 for none.
+    /// the length of a stall, and the period of stalls. Zero means no jitter, or no stalls.
     ///
     /// # Errors
     /// If a part is out of bounds, or a stall is longer than its period.
@@ -88,7 +90,7 @@ impl Distance {
     }
 }
 
-/// A way from one process to another, by a number of its own, so that ways stall at different times.
+/// The way from one process to another, identified by a number. Different ways stall at different times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way(pub u64);
 
@@ -141,10 +143,11 @@ impl fmt::Display for Between {
     }
 }
 
-/// An odd number whose multiples are spread evenly, and so are the remainders of these multiples.
+/// An odd number, whose multiples are spread evenly over all numbers of 64 bits, as are the remainders of
+/// these multiples.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Upper bound of the number of waiting messages.
+/// Upper bound of the number of messages on their way.
 const WAITING_MAX: usize = 1 << 20;
 
 /// The distances of a cell's site to other sites, and the messages on their way.
@@ -152,12 +155,12 @@ const WAITING_MAX: usize = 1 << 20;
 pub struct Distances {
     sites: BTreeMap<Site, Distance>,
     roster: Option<Arc<Roster>>,
-    /// The members at sites with a distance.
+    /// The members at sites that have a distance.
     far: BTreeMap<ProcessId, Distance>,
     waiting: BTreeMap<(Time, u64), HeldMessage>,
-    /// Number of messages so far. Messages that are due at one instant leave in this order.
+    /// Number of messages so far. Messages that are due at one instant leave in the order of this number.
     count: u64,
-    /// Instant at which the last message to each process leaves.
+    /// Instant at which the latest message to each process leaves.
     last: BTreeMap<ProcessId, Time>,
 }
 
@@ -173,7 +176,7 @@ impl Distances {
         &self.sites
     }
 
-    /// Whether some member is at a site with a distance.
+    /// Whether some member is at a site that has a distance.
     pub(super) fn reach_any(&self) -> bool {
         !self.far.is_empty()
     }
@@ -198,7 +201,7 @@ impl Distances {
         self.far = far.collect();
     }
 
-    /// Keeps a message for far receivers, and returns the receivers to which it goes at once.
+    /// Keeps a message for receivers at far sites. Returns the receivers to which the message goes at once.
     pub(super) fn hold(
         &mut self,
         to: &Destination,

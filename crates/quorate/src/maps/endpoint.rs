@@ -27,10 +27,10 @@ pub enum Command {
         /// The token that the asker gave the command.
         token: u64,
     },
-    /// A command for the process within.
+    /// A command for the protocol that this endpoint wraps.
     Resident(resident::Command),
-    /// The end of a request to a map whose strategy is not partial quorums. The cell passes it on as
-    /// [`Event::Answered`].
+    /// The outcome of a request to a map whose strategy is not partial quorums. The cell passes the outcome
+    /// on as [`Event::Answered`].
     Answered {
         /// The id that the asker gave the request.
         id: u64,
@@ -49,9 +49,9 @@ pub enum Event {
         /// The status.
         status: Box<Status>,
     },
-    /// An event of the process within.
+    /// An event of the protocol that this endpoint wraps.
     Resident(resident::Event),
-    /// The end of a request to a map whose strategy is not partial quorums.
+    /// The outcome of a request to a map whose strategy is not partial quorums.
     Answered {
         /// The id that the asker gave the request.
         id: u64,
@@ -126,7 +126,7 @@ struct AtCell<'a> {
 }
 
 impl AtCell<'_> {
-    /// Returns the receivers to which a message goes at once, if there are any.
+    /// Returns the receivers to which a message goes at once. Returns `None` if there are no such receivers.
     fn near(&mut self, to: Destination, message: &Message, after: Option<Ticket>) -> Option<Destination> {
         if !self.distances.reach_any() {
             return Some(to);

@@ -1,9 +1,9 @@
 //! Cells: the processes of a domain that keep maps.
 //!
 //! **Promise.** A [`Process`] is a cell, which keeps keys and coordinates operations on them
-//! ([`quorate_protocol::partial`]). The routers of its domain, which also order for tables and groups, order
-//! the changes of members, cells and maps. All of a cell runs on one protocol thread. Its clients enter
-//! through a [`Front`] on the same thread.
+//! ([`quorate_protocol::partial`]). The routers of its domain, which also serve tables and groups, order the
+//! changes of members, cells and maps. All of a cell runs on one protocol thread. Its clients enter through a
+//! [`Front`] on the same thread.
 //!
 //! ```text
 //!   clients ══ byte streams ══▶ Front ── Operate ──▶ cell ═══ links ═══ other cells
@@ -11,13 +11,13 @@
 //!                                                     └─ layout ◀── order ═══ routers of the domain
 //! ```
 //!
-//! Maps of another [strategy] than partial quorums have processes of their own in addition to the cell's. The
-//! front asks them through a thread of theirs. The groups and tables that keep such maps belong to the cell's
-//! own domain.
+//! Each map of another [strategy] than partial quorums has processes of its own in addition to the cell's
+//! process. The front sends requests to such a map through a thread for these strategies. The groups and
+//! tables that keep such maps belong to the cell's own domain.
 //!
 //! **Differs from a [`Node`](crate::Node).** Links between cells are not relayed, because data never passes a
-//! router. A process that is out does not come back by itself: it keeps nothing that the next life could use.
-//! So it ends, and its supervisor starts it again.
+//! router. A cell that the others have removed does not come back by itself, because it keeps nothing that a
+//! next life could use. So its process ends, and a supervisor starts it again.
 
 mod client;
 mod distances;

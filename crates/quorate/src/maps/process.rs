@@ -54,15 +54,15 @@ use crate::{
     waiters::Calls,
 };
 
-/// The clients' side of a cell.
+/// The part of a cell that serves clients.
 pub trait Front: Door<Relay<CellEndpoint>> + Send {
-    /// Tells the front its process. Called once, before all other calls.
+    /// Tells the front in which process it is. Called once, before all other calls.
     fn attach(&mut self, process: ProcessId);
 
     /// Takes an event of the cell.
     fn event(&mut self, event: resident::Event, now: Time);
 
-    /// Takes the end of a request that the front gave to [`Strategies`].
+    /// Takes the outcome of a request that the front passed to [`Strategies`].
     fn answered(&mut self, id: u64, outcome: Outcome, now: Time);
 }
 
@@ -86,8 +86,8 @@ pub struct Setup {
     pub insecure: bool,
     /// The directory of the cell's journal.
     pub directory: Option<PathBuf>,
-    /// Whether the cell keeps its keys on disk in the directory, and continues from there. It must listen at
-    /// the same address each time.
+    /// Whether the cell keeps its keys on disk in the directory, and continues from there. The cell must
+    /// listen at the same address each time.
     pub durable: bool,
     /// Whether the process's files pass bytes to the system only at a sync, and in pieces. Tests of power
     /// cuts use this: a kill then loses the same bytes as a power cut.
@@ -104,7 +104,7 @@ pub struct Setup {
     pub settings: partial::Settings,
     /// The front of the cell's clients, and the socket at which they connect.
     pub front: Option<(Box<dyn Front>, TcpListener)>,
-    /// Maps of other strategies, as the front asks them. A cell without them keeps none.
+    /// The access to maps of other strategies. A cell without this access keeps none of them.
     pub strategies: Option<Strategies>,
     /// The addresses at which the cell and the other cells host services; `None` if it hosts none.
     pub services: Option<Services>,
@@ -116,7 +116,7 @@ pub struct Process {
     shell: Shell<Relay<CellEndpoint>>,
     shared: Arc<CellShared>,
     address: SocketAddr,
-    /// The maps of other strategies.
+    /// The thread that serves the maps of other strategies.
     strategy_thread: Option<StrategyThread>,
     metrics: Metrics,
     ended: Receiver<End>,
@@ -192,7 +192,7 @@ impl Process {
         if let Some(strategies) = setup.strategies {
             let port = port.clone();
             let report_outcome = move |id, outcome| {
-                // The command is refused only if the process ends, and then it has no clients.
+                // The process refuses the command only if it ends, and then it has no clients.
                 let _ = port.command(Command::Answered { id, outcome: Box::new(outcome) });
             };
             let settings = strategy::Settings {
@@ -210,7 +210,7 @@ impl Process {
         process.shell.seek(search, move |found| {
             seeds(found);
             let adjust = partial::Command::Adjust(clock::wall_offset());
-            // The command is repeated soon, so a lost one does no harm.
+            // The command is repeated soon, so losing one command does no harm.
             let _ = port.try_command(Command::Resident(adjust.into()));
         })?;
         process.shell.watch(end)?;
@@ -239,7 +239,7 @@ impl Process {
         Some(DiskStatus::of(self.shared.port().node().counters(), &place))
     }
 
-    /// Yields one message when the process cannot continue: the reason.
+    /// Yields one message, with the reason, when the process cannot continue.
     pub fn ended(&self) -> &Receiver<End> {
         &self.ended
     }
@@ -254,8 +254,8 @@ impl Process {
         Some(status)
     }
 
-    /// Prepares the other processes for a stop: the cell leaves the groups that keep its maps. Its other
-    /// requests go to other cells as soon as it is gone.
+    /// Prepares the other processes for a stop: the cell leaves the groups that keep its maps. Clients' other
+    /// requests go to other cells as soon as this cell is gone.
     pub fn pause(&self) {
         self.strategy_thread.iter().for_each(StrategyThread::leave);
     }
@@ -269,7 +269,8 @@ impl Process {
             && self.shared.is_out.swap(false, Ordering::AcqRel)
             && let Err(error) = Journal::begin_anew(place, *owner)
         {
-            // The next start learns again that the process of this journal is out.
+            // The next process that starts with this journal will learn again that the journal's process is
+            // out.
             warn!(
                 %error,
                 "the journal of a process that was removed could not be reset; the next start tries again"
@@ -290,7 +291,7 @@ impl Drop for Process {
     }
 }
 
-/// Interval at which a cell gets the wall clock.
+/// Interval at which a cell reads the wall clock.
 const ADJUST_EVERY: Duration = Duration::from_secs(1);
 
 /// The host of a cell's protocol.

@@ -1,20 +1,20 @@
 //! Operations of a cell's clients that ended recently, for `quorate watch` to judge.
 //!
-//! **Promise.** For a sample of keys, this module has every operation that a client of this cell requested
-//! and that ended in the last minute, with its interval as the cell saw it. Stamps distinguish values, so
-//! that writing one value twice makes two values. A hash distinguishes keys. So a viewer sees neither values
-//! nor keys. All cells sample the same keys.
+//! **Promise.** For a sample of keys, this module has every operation of the cell's clients that ended in the
+//! last minute. It has the interval of each operation, from the request to the outcome at this cell. Stamps
+//! distinguish values, so that writing one value twice makes two values. A hash distinguishes keys. So a
+//! viewer sees neither values nor keys. All cells sample the same keys.
 //!
-//! **Source.** 004 §II.A, which records at the client. Here the cell that a client asks records instead, so
-//! the way between the two is left out.
+//! **Source.** 004 §II.A records operations at the client. Here the cell to which the client sent the
+//! operation records it, so the intervals leave out the time between client and cell.
 //!
-//! **How.** A key belongs to the sample if its hash ends in a given number of zeros. While more operations
-//! come than there is room for, the number rises by one, as long as many keys are left. With few keys the
-//! oldest operations go instead, and the record covers less than a minute. While few operations are
-//! remembered, the number falls by one each second.
+//! **How.** A key belongs to the sample if its hash ends in a given number of zero bits. When there is no
+//! room for an operation, this number of bits rises by one if the sample still has many keys. With few keys
+//! the oldest operation goes instead, and the record covers less than a minute. While few operations are
+//! remembered, the number of bits falls by one each second.
 //!
 //! **Bounds.** [`OPERATIONS_MAX`] operations of about 64 bytes each. An operation on a key outside the sample
-//! costs a hash of the key.
+//! costs only a hash of the key.
 
 use std::{
     collections::VecDeque,
@@ -58,7 +58,8 @@ pub enum OperationKind {
     Write,
     /// A deletion of the key.
     Delete,
-    /// Another operation, after which stamps do not distinguish values: on fields of a hash, or on a counter.
+    /// Another operation (on a counter, or on fields of a hash), after which the stamp does not identify the
+    /// value.
     Other,
 }
 
@@ -66,7 +67,7 @@ pub enum OperationKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OperationEnd {
-    /// Success. The stamp is that of the value that was written or read; zero if no value was found.
+    /// Success. The stamp belongs to the value that was written or read; it is zero if no value was found.
     Done(Stamp),
     /// A write that may have taken effect, or may yet.
     Unknown,
@@ -77,7 +78,7 @@ pub enum OperationEnd {
 /// An operation that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedOperation {
-    /// The client, by its cell's number for it.
+    /// The number that the cell gave the client.
     pub client: u64,
     /// Time of the request.
     pub began: Time,
@@ -96,7 +97,7 @@ pub struct EndedOperation {
 pub struct RecentOperation {
     /// A hash of map and key.
     pub key: u64,
-    /// The client, by its cell's number for it.
+    /// The number that the cell gave the client.
     pub client: u64,
     /// The beginning of the operation's interval, in nanoseconds of Unix time by the cell's wall clock.
     pub start_ns: i64,
@@ -144,7 +145,7 @@ struct RecentBuffer {
     operations: VecDeque<(u64, EndedOperation)>,
     /// Time from which the operations are complete.
     since: Time,
-    /// Number of operations that are taken before the keys are counted again.
+    /// Number of further operations to take before the keys are counted again.
     unlooked: usize,
     grown: Time,
 }
@@ -224,7 +225,7 @@ impl RecentBuffer {
         }
         let steps = now.since(self.grown).as_nanos() / GROW_EVERY.as_nanos();
         if steps > 0 {
-            // The sample grows. Of its new keys, no operation before this moment is known.
+            // The sample grows. For its new keys, no operation before this moment is known.
             (self.grown, self.since) = (now, now);
         }
         mask.checked_shr(u32::try_from(steps).unwrap_or(u32::MAX)).unwrap_or(0)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::strategy::StrategyMapStatus;
 
-/// The status of a cell. Its figures are of its present life.
+/// The status of a cell. Its counters count from the start of the cell's present life.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
     /// State of the cell.
@@ -19,8 +19,8 @@ pub struct Status {
     pub process: String,
     /// The position in the order of changes that the process has reached.
     pub position: u64,
-    /// The position up to which changes are executed. It equals `position`, because a change is executed on
-    /// delivery.
+    /// The position up to which the process has executed changes. It equals `position`, because a cell
+    /// executes a change on delivery.
     pub executed: u64,
     /// The routers that the process knows.
     pub routers: Vec<String>,
@@ -32,10 +32,10 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// The maps.
     pub maps: Vec<MapStatus>,
-    /// The state of a cell's maps that are not of partial quorums.
+    /// The state, in this cell, of the maps whose strategy is not partial quorums.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<StrategyMapStatus>,
-    /// The figures of the cell.
+    /// The gauges and counters of the cell.
     pub cell: CellStatus,
 }
 
@@ -79,7 +79,7 @@ pub struct MapStatus {
 pub struct CellStatus {
     /// The cell's number; `None` for a spare.
     pub number: Option<u32>,
-    /// Cells that the cell can ask now, itself included.
+    /// Cells, itself included, to which the cell can send requests now.
     pub reachable: Vec<u32>,
     /// Operations that the cell coordinates at this moment.
     pub running: usize,
@@ -88,13 +88,13 @@ pub struct CellStatus {
     pub distances_ms: BTreeMap<u16, [f64; 2]>,
     /// Approximate size of the cell's keys and entries, in bytes.
     pub bytes: usize,
-    /// Requests that the cell refused because of another layout.
+    /// Requests that the cell refused because the sender had another layout.
     pub refused_layout: u64,
     /// Writes that the cell refused because their stamps were too far ahead.
     pub refused_skewed: u64,
     /// Writes that the cell refused because of their size.
     pub refused_too_large: u64,
-    /// Writes that the cell refused for want of memory.
+    /// Writes that the cell refused because it lacked memory.
     pub refused_full: u64,
     /// Messages of processes that are not cells.
     pub strays: u64,
@@ -104,30 +104,30 @@ pub struct CellStatus {
     pub hint_bytes: usize,
     /// Hints that their owners acknowledged.
     pub hints_delivered: u64,
-    /// Hints that were given up.
+    /// Hints that the cell gave up.
     pub hints_lost: u64,
-    /// Reads that the cell coordinated and that updated replicas, or tried to.
+    /// Reads that the cell coordinated and after which it updated replicas, or tried to.
     pub repairs: u64,
     /// Rounds in which the cell compared its keys with those of all other cells.
     pub compared: u64,
     /// Rounds of comparison in which not all other cells took part.
     pub compared_in_part: u64,
-    /// Entries that the cell took from other cells because it lacked them.
+    /// Entries that the cell lacked and took from other cells.
     pub entries_taken: u64,
-    /// Entries that the cell gave to other cells, which lacked them.
+    /// Entries that other cells lacked and that this cell gave them.
     pub entries_given: u64,
     /// Size of the messages for comparisons, in bytes.
     pub compared_bytes: u64,
-    /// Keys with an entry here, deleted ones included.
+    /// Number of keys that have an entry in this cell, deleted keys included.
     pub keys: usize,
-    /// A print of the keys that have an entry, and of their stamps, in hexadecimal. Cells that own the same
-    /// keys and have the same writes have the same print.
+    /// A print of the keys that have an entry, and of their stamps, in hexadecimal. Two cells that own the
+    /// same keys and have the same writes have the same print.
     pub keys_print: String,
     /// Deleted and expired values that the cell has forgotten, because every cell knew of them.
     pub forgotten: u64,
     /// Time up to which the cell has all writes, in nanoseconds of hybrid clocks.
     pub horizon: u64,
-    /// Cells whose hints the cell gave up.
+    /// Numbers of the cells for which this cell gave up hints.
     pub lacking: Vec<u32>,
     /// Number of cells that have not yet given this cell all its entries, while this cell is arriving.
     #[serde(skip_serializing_if = "Option::is_none")]

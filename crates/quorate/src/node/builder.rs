@@ -82,16 +82,16 @@ impl Builder {
         self
     }
 
-    /// Sets the node's role in a cluster of tables, which it takes when it starts. A node without a role
-    /// holds none of the cluster's data. A node other than a gateway also becomes a client of the tables, as
-    /// a separate member, when the program calls [`Node::db`](super::Node::db) or
+    /// Sets the role that the node takes in a cluster of tables when it starts. A node without a role holds
+    /// none of the cluster's data. A node other than a gateway also becomes a client of the tables, as a
+    /// separate member, when the program calls [`Node::db`](super::Node::db) or
     /// [`Node::gateway`](super::Node::gateway).
     pub fn role(mut self, role: Role) -> Self {
         self.role = Some(role);
         self
     }
 
-    /// Makes a router found the domain if there is none. One router of a domain does this, once.
+    /// Makes a router found the domain if the domain does not exist. One router of a domain does this, once.
     pub fn found(mut self) -> Self {
         self.found = true;
         self
@@ -116,9 +116,9 @@ impl Builder {
         self
     }
 
-    /// Sets the address at which the node listens: in its role, or else as a host of services. The default is
-    /// `127.0.0.1` at a port that the system chooses. The node's further processes listen at the same host,
-    /// at ports that the system chooses.
+    /// Sets the address at which the node listens for its role, or, if it has no role, as a host of services.
+    /// The default is `127.0.0.1` at a port that the system chooses. The node's further processes listen at
+    /// the same host, at ports that the system chooses.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
         self
@@ -151,38 +151,40 @@ impl Builder {
         self
     }
 
-    /// Sets the terms with which the domain is founded, and which a joining process demands. A client accepts
-    /// any terms.
+    /// Sets the terms of the domain: a founder founds the domain with these terms, and a joining process
+    /// joins only a domain with these terms. A client accepts any terms.
     pub fn terms(mut self, terms: Terms) -> Self {
         self.terms = Some(terms);
         self
     }
 
-    /// Sets the time for the node's admission to a cluster, or to a group, the state included; the default is
-    /// 10 s.
+    /// Sets the upper bound of the time for the node's admission to a cluster, or to a group including the
+    /// transfer of the state. The default is 10 s.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Makes a gateway ready as soon as it listens, too: it waits for its cluster without a limit.
+    /// Makes the start of a gateway end as soon as the gateway listens. The gateway then waits for its
+    /// cluster without a limit.
     pub fn ready_at_listen(mut self) -> Self {
         self.ready_at_listen = true;
         self
     }
 
     /// Keeps a router's log, and a storage process's rows, on disk in its [directory](Builder::directory).
-    /// The process continues from there, even if all processes were killed at once, or lost power. The same
-    /// holds for the replicas of services that a node without a role hosts: all replicas of a set have disks,
-    /// or none has, and a replica that does not come back within 30 s is replaced. The process must listen at
-    /// the same address each time. Other roles have no state to keep.
+    /// The process continues from its disk, even if all processes were killed at once, or lost power. A node
+    /// without a role keeps the replicas of its services on disk. All replicas of a set must have disks, or
+    /// none, and a replica that does not come back within 30 s is replaced. The process must listen at the
+    /// same address each time. Other roles have no state to keep.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
     /// Makes a durable router or storage process pass bytes to the system only at a sync, and in pieces.
-    /// Tests of power cuts use it: a kill then loses the same bytes as a power cut. This makes syncs slower.
+    /// Tests of power cuts use this setting: a kill then loses the same bytes as a power cut. The setting
+    /// makes syncs slower.
     pub fn late_files(mut self) -> Self {
         self.late = true;
         self
@@ -214,8 +216,8 @@ impl Builder {
             }
             _ => None,
         };
-        // This process asks the other routers before it listens. Until then the process is absent to them,
-        // and to itself if its own address is among those that it asks.
+        // This process asks the other routers before it listens. Until it listens, it is absent to them, and
+        // also to itself if it asks its own address.
         let beginning = match (role, &opened) {
             (Role::Router, Some(opened)) if opened.goes_on() => Some(Beginning::Join(opened.generation()?)),
             (Role::Router, _) => {

@@ -16,7 +16,7 @@ use crate::group::groups::Groups;
 /// The state of each capability of a node.
 #[derive(Default)]
 pub(super) struct Capabilities {
-    /// The lock that a thread holds while it starts the client of tables. The start waits for other
+    /// The lock that a thread holds while it starts the client of tables, because the start waits for other
     /// processes.
     #[cfg(feature = "tables")]
     pub(super) starting: Mutex<()>,

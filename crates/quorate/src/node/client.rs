@@ -15,15 +15,15 @@ use crate::{
 
 impl Node {
     /// Returns the tables of the cluster. The first call makes the node a client of them, a
-    /// [gateway](crate::Role::Gateway). The call ends when the cluster has admitted the client, and fails if
-    /// that takes longer than the node's [patience](super::Builder::patience).
+    /// [gateway](crate::Role::Gateway). The future ends when the cluster has admitted the client, and fails
+    /// if the admission takes longer than the node's [patience](super::Builder::patience).
     pub fn db(&self) -> Pending<'static, Db> {
         self.tables(None)
     }
 
     /// Returns the node's client of tables, for doors with clients of their own. The client is ready as soon
-    /// as it listens, and waits for its cluster without a limit. A node with another role starts it as a
-    /// further member with its own number.
+    /// as it listens, and waits for its cluster without a limit. If the node has another role than that of a
+    /// gateway, the client is a further member with its own number.
     pub fn gateway(&self) -> Pending<'static, Member> {
         let node = self.clone();
         on_a_thread("start", move || node.become_client(None))

@@ -1,4 +1,4 @@
-//! The owner of a directory: one process of a node number at a time.
+//! The owner of a directory: at any time at most one process with a given node number.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -15,20 +15,20 @@ use tracing::{info, warn};
 
 use crate::error::Error;
 
-/// A directory that belongs to this process until this is dropped.
+/// A directory that belongs to this process until this value is dropped.
 pub(super) struct DirectoryLock {
     pub(super) node: u64,
     /// The file whose lock marks the owner.
     _lock: File,
 }
 
-/// Name of the file with the node number, for nodes that are not given a number.
+/// Name of the file with the node number, for nodes whose settings give no number.
 const NUMBER: &str = "node";
 
-/// Only the owner can read a process's files.
+/// The mode of a process's files: only their owner can read and write them.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// Makes a directory, if need be, that only its owner can enter. The new directory survives a power cut.
+/// Makes a directory that only its owner can enter, unless it exists. A new directory survives a power cut.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     make_directories(path)
 }
@@ -56,7 +56,7 @@ pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<DirectoryLock, E
     }
 }
 
-/// Returns the number in the directory, which is drawn first if there is none.
+/// Returns the number that the directory's file contains. If there is no file, draws a number and writes it.
 fn kept_number(path: &Path) -> Result<u64, Error> {
     let file = path.join(NUMBER);
     let failed = |error: io::Error| Error::start(format!("{}: {error}", file.display()));
@@ -80,13 +80,13 @@ fn kept_number(path: &Path) -> Result<u64, Error> {
     }
 }
 
-/// Draws a number that nobody would choose by hand.
+/// Draws a node number from a range in which nobody would choose a number by hand.
 pub(crate) fn draw() -> u64 {
     (chance::incarnation().0 as u64) >> 16 | 1 << 47
 }
 
-/// Logs in which state the journal of a directory was found. `who` names the kind of process that continues
-/// from the journal.
+/// Logs the state in which the journal of a directory was found. `who` names the kind of process that
+/// continues from the journal.
 pub(crate) fn log_state(opened: &Opened, who: &str) {
     match &opened.found {
         DirectoryState::Nothing => {}

@@ -43,7 +43,7 @@ impl DiskStatus {
             syncs,
             sync_us_mean: counters.disk_sync_nanoseconds.get() / syncs.max(1) / 1000,
             sync_us_max: gauge(counters.disk_sync_nanoseconds_max.get()) / 1000,
-            // The clock may have been set back.
+            // The wall clock may have been set back since the checkpoint.
             checkpoint_age_s: (checkpoint > 0).then(|| now.saturating_sub(checkpoint)),
         }
     }
@@ -52,7 +52,7 @@ impl DiskStatus {
 fn used(directory: &Path) -> io::Result<u64> {
     let mut used = 0;
     for entry in fs::read_dir(directory)? {
-        // A file that has gone meanwhile takes no space.
+        // A file that was removed meanwhile takes no space.
         used += entry?.metadata().map_or(0, |metadata| metadata.blocks() * BLOCK_BYTES);
     }
     Ok(used)

@@ -1,15 +1,16 @@
-//! Founding: whether a router with the order to found the domain does so, or joins.
+//! Founding: the decision whether a router with `found = true` founds the domain or joins it.
 //!
 //! The router's configuration keeps `found = true`, and its supervisor restarts the router with this
 //! configuration. A second founding would make a second domain of the same id, which every restarting process
 //! might join instead of the first. Two facts decide:
 //!
-//! - The other `routers`. If one of them belongs to the domain, the domain exists. If each of them certainly
-//!   does not (nothing listens at its address, or a process that is itself joining), there is no domain, and
-//!   this router founds it at once. As long as one of them cannot be reached, nothing is known, and it is
-//!   asked again for [`PATIENCE`].
+//! - The other `routers`. If one of them belongs to the domain, the domain exists. A router certainly does
+//!   not belong to it if nothing listens at its address, or if the process there is itself joining. If this
+//!   holds for all of them, there is no domain, and this router founds it at once. While some of them cannot
+//!   be reached, this router asks them again, at most for [`PATIENCE`]. After that it founds the domain
+//!   without their answer.
 //! - A mark in the directory, made before founding. With the mark, the domain is never founded again from
-//!   this directory, even if nobody answers: the other routers may be cut off.
+//!   this directory, even if no other router answers, because the other routers may be cut off.
 
 use std::{
     fs::{File, OpenOptions},

@@ -11,8 +11,8 @@ impl Node {
         self.groups().group(name)
     }
 
-    /// Returns the present metrics of the node's process with groups: `render` makes the text for Prometheus.
-    /// Waits for that process, less than a second.
+    /// Returns the present metrics of the node's process with groups; `render` makes the text for Prometheus.
+    /// Waits less than a second for that process.
     pub fn group_metrics(&self) -> Metrics {
         self.groups().metrics()
     }

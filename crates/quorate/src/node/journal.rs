@@ -1,8 +1,8 @@
 //! The journal of a router, a storage process or a cell: the state from which a life begins.
 //!
 //! The first life of a node continues as the process to which the directory belongs, if all durable records
-//! can be read. A later life exists because the other processes go on without the former life: it is another
-//! process, and begins with an empty journal.
+//! can be read. A later life begins only when the other processes have gone on without the former life. So a
+//! later life is another process, and begins with an empty journal.
 
 #[cfg(feature = "maps")]
 mod cell;
@@ -37,7 +37,7 @@ pub(crate) struct Owner {
     pub(crate) domain: DomainId,
     pub(crate) node: u64,
     pub(crate) role: Role,
-    /// Whether the owner's files pass bytes on only at a sync ([`UnsyncedFiles`]).
+    /// Whether the owner's files pass bytes to the system only at a sync ([`UnsyncedFiles`]).
     pub(crate) late: bool,
 }
 
@@ -48,7 +48,7 @@ impl Owner {
 
     /// Returns the settings of the owner's journal. A storage process still needs some fragments of
     /// checkpoints before the last checkpoint, and names these fragments, so its journal may have gaps. No
-    /// answer waits for its disk, so its records gather.
+    /// answer to a client waits for the disk of a storage process, so its records may gather before a sync.
     fn settings(self) -> Settings {
         let is_storage = self.role == Role::Storage;
         Settings {
@@ -63,7 +63,7 @@ impl Owner {
 /// here, so a longer time costs them memory.
 const STORAGE_GATHERING: Duration = Duration::from_millis(5);
 
-/// The disk of a process that is about to begin.
+/// The disk of a process that is about to start.
 pub(crate) struct Journal {
     pub(crate) disk: Disk,
     /// The ticket of the process's first record.
@@ -94,7 +94,7 @@ impl Journal {
         Ok(Journal { disk: opened.disk, first, records, place })
     }
 
-    /// Begins an empty journal for another process than the directory's owner.
+    /// Begins an empty journal for a new process, in place of the directory's former owner.
     pub(crate) fn begin_anew(directory: &Path, owner: Owner) -> Result<Journal, Error> {
         let Owner { domain, node, .. } = owner;
         let place = place(directory, node);
@@ -118,13 +118,13 @@ impl Journal {
         Ok(self.fence()?.map_or(Generation::FIRST, |fence| fence.generation))
     }
 
-    /// Returns the version of routing that the process of the journal showed last.
+    /// Returns the version of routing in the latest pass that the process of the journal showed.
     pub(crate) fn routing(&self) -> Result<u32, Error> {
         Ok(self.fence()?.map_or(1, |fence| fence.routing))
     }
 
-    /// Returns the fence that the process of the journal showed last, unless that is the process's first
-    /// fence.
+    /// Returns the fence in the latest pass that the process of the journal showed. Returns `None` if the
+    /// process only showed its first pass.
     fn fence(&self) -> Result<Option<Fence>, Error> {
         match self.disk.pass().map(|pass| Fence::of_pass(pass)) {
             None => Ok(None),
@@ -136,8 +136,8 @@ impl Journal {
         }
     }
 
-    /// Rebuilds the router's log, if there is one. Also returns the journal with which to continue. If
-    /// records are missing, a new process continues, with the journal that `begin_new` makes.
+    /// Rebuilds the router, if the journal holds a router's log. Also returns the journal with which to
+    /// continue. If records are missing, a new process continues, with the journal that `begin_new` makes.
     pub(crate) fn router(
         mut self,
         address: &str,
@@ -159,7 +159,7 @@ impl Journal {
                     %why,
                     "not all records of the router's journal can be read: a new router begins, and joins"
                 );
-                // The old journal holds the lock.
+                // The old journal holds the lock, which the new journal needs.
                 drop(self);
                 Ok((begin_new()?, None))
             }

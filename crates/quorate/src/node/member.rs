@@ -1,11 +1,11 @@
 //! A process of a cluster in a role, over its lives.
 //!
 //! A process that the other processes have cut off, or a router whose domain went on as a later generation,
-//! is out: nobody counts it. The member then comes back by itself as a new process. That is a new incarnation
-//! at the same place, in the same operating-system process. Sockets stay, and so do clients
-//! ([`Db`](crate::Db)), whose open requests end with their fate. A storage process takes along the rows that
-//! other processes may need (`Handover`). A member ends only if a new life would fail in the same way: its
-//! configuration keeps it from admission, or an invariant broke.
+//! is out of its domain: no other process counts it. The member then comes back by itself as a new process.
+//! That is a new incarnation at the same place, in the same operating-system process. Sockets stay, and so do
+//! clients ([`Db`](crate::Db)), whose open requests end and report their fate. A storage process takes along
+//! the rows that other processes may need (`Handover`). A member ends only if a new life would fail in the
+//! same way: its configuration keeps it from admission, or an invariant broke.
 
 use std::{
     fmt,
@@ -35,7 +35,7 @@ use crate::{
     timer,
 };
 
-/// Time for which a process that leaves waits for the other processes to acknowledge that.
+/// Time for which a leaving process waits until the other processes have acknowledged the leave.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Length of a life after which the next life begins at once.
@@ -45,7 +45,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Longest pause between two lives.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Interval at which a caller that waits for the next life, or for admission, checks whether the wait is in
+/// Interval at which a caller that waits for the next life, or for admission, checks whether it waits in
 /// vain.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -175,8 +175,8 @@ impl Member {
         &self.0.ended
     }
 
-    /// Leaves the cluster: announces this to the other processes, which take over this member's data. Returns
-    /// once the other processes have acknowledged that, or after a time limit.
+    /// Leaves the cluster: announces the leave to the other processes, which take over this member's data.
+    /// Returns once the other processes have acknowledged the leave, or after a time limit.
     pub async fn leave(self) {
         self.finish(Stop::Leave).await;
     }
@@ -194,25 +194,25 @@ impl Member {
     }
 
     async fn finish(self, how: Stop) {
-        // If the channel is full, another stop came first.
+        // If the channel is full, another request to stop came first.
         let _ = self.0.stop.try_send(how);
         let (over, (sender, receiver)) = (self.0.over.clone(), oneshot::channel());
         let waiting = thread::Builder::new().name(String::from("leave")).spawn(move || {
-            // The receive ends in an error when the member's thread ends.
+            // The receive fails when the member's thread ends.
             let _ = over.recv();
             let _ = sender.send(());
         });
         match waiting {
-            // An error means that the thread is gone, so nothing is left to wait for.
+            // A receive error means that the member's thread has ended, so there is nothing to wait for.
             Ok(_) => drop(receiver.await),
             Err(error) => warn!(%error, "the system gives no thread to wait for the end of this process"),
         }
     }
 
     /// Executes an operator's request, and waits until it has taken effect, at most for `patience`. The error
-    /// is the reason why the request will not take effect, or has not yet. If a life ends before it takes the
-    /// request up, the next life gets it. The next life also gets a request to begin a generation from the
-    /// members that an ended life took up. Blocks.
+    /// is the reason why the request will not take effect, or has not taken effect yet. If a life ends before
+    /// it accepts the request, the next life gets the request. If the request is to begin a generation from
+    /// the members, the next life gets it even if the ended life had accepted it. Blocks.
     pub fn operate(&self, operation: &AdminOperation, patience: Duration) -> Result<(), String> {
         let until = Instant::now() + patience;
         loop {
@@ -262,13 +262,14 @@ impl Member {
     }
 }
 
-/// Whether the next life of a member gets an operation that ended like this in the present life.
+/// Whether the next life of a member gets an operation that ended in this way in the present life.
 fn passes_on(why: &NotDone, operation: &AdminOperation) -> bool {
     match why {
         NotDone::Untaken => true,
-        // A router that was restarted after all routers died may learn only now that the domain was in a
-        // later generation, and then comes back as a new process. A second founder does no harm: if the
-        // ended life has begun a generation, the members that hear its leader refuse.
+        // A router that was restarted after all routers died may learn during the operation that the domain
+        // is in a later generation. It then comes back as a new process. A second founder does no harm: if
+        // the ended life has begun a generation, the members that hear the leader of that generation refuse
+        // the second founder.
         NotDone::Ended => matches!(operation, AdminOperation::Refound { .. }),
         NotDone::Because(_) => false,
     }
@@ -276,9 +277,9 @@ fn passes_on(why: &NotDone, operation: &AdminOperation) -> bool {
 
 #[cfg(feature = "tables")]
 impl Member {
-    /// Stops like [`Member::abandon`], without waiting.
+    /// Stops like [`Member::abandon`], but does not wait for the end.
     pub(crate) fn abandon_unwaited(&self) {
-        // If the channel is full, another stop came first.
+        // If the channel is full, another request to stop came first.
         let _ = self.0.stop.try_send(Stop::Abandon);
     }
 }
@@ -320,7 +321,7 @@ impl MemberInner {
             };
             let kept = self.work.take_handover(&life.process);
             warn!(process = %life.me, "{end}; this node comes back as a new process");
-            // The next life listens at the same socket.
+            // The next life listens at the same socket, so the process is stopped first.
             life.process.stop();
             self.work.end_requests();
             if began.elapsed() > LIFE_LONG {
@@ -348,7 +349,7 @@ impl MemberInner {
             End::Wedged | End::Outdated(_) => unreachable!("another life begins after that"),
         });
         self.work.end_requests();
-        // Nobody may listen.
+        // The receiver may be gone.
         let _ = ended.try_send(end);
     }
 
@@ -362,7 +363,8 @@ impl MemberInner {
         }
     }
 
-    /// Makes this life the member's present one. `kept` says whether it kept the rows of the previous life.
+    /// Makes this life the member's present life. `kept` says whether this life kept the rows of the previous
+    /// life.
     fn go_on(&self, life: &ProcessLife, kept: bool, end: &End) {
         let current = Current {
             me: life.me,
@@ -378,10 +380,10 @@ impl MemberInner {
 
     fn stop(&self, life: &ProcessLife, how: Stop) {
         match how {
-            // The other routers notice that a router left. The set of routers changes by one router at a
-            // time, and this router may be the last.
+            // A router leaves without an announcement: the other routers notice that it is gone. The set of
+            // routers changes by one router at a time, and this router may be the last.
             Stop::Leave if self.setup.role == Role::Router => {}
-            // When the whole cluster stops, nobody confirms the leave.
+            // When the whole cluster stops, no process is left to acknowledge the leave.
             Stop::Leave => {
                 if let Err(why) = life.process.leave(LEAVE_PATIENCE) {
                     info!(%why, "this process stops before the other processes have confirmed its leave");

@@ -1,4 +1,4 @@
-//! A program's place among other programs. Through one node a program queries tables, joins groups and hosts
+//! A program's place among other programs. Through a node a program queries tables, joins groups and hosts
 //! services.
 //!
 //! ```no_run
@@ -13,24 +13,26 @@
 //! # }
 //! ```
 //!
-//! **Processes.** A node begins without a process, and no other node knows it. At the first call of a kind,
-//! the node starts a process for that kind on threads of this program. It keeps the process for later calls.
+//! **Processes.** A new node has no process, and other nodes do not know it. At the first call of a kind, the
+//! node starts a process for calls of that kind, on threads of this program. It keeps the process for later
+//! calls.
 //!
 //! | use | process | after it was cut off |
 //! |---|---|---|
 //! | a [role](Builder::role) | a [`Member`] of the cluster of tables | returns by itself in its next life |
 //! | [tables](Node::db) | a client [`Member`]; a gateway uses its own | returns by itself in its next life |
 //! | [groups](Node::group) | a member of the domain with all groups of the node | a join starts a new one |
-//! | [hosting](Node::serve) | a process of replicas, without routers | each replica returns as a new process |
+//! | [hosting](Node::serve) | a process of replicas without routers | each replica returns as a new process |
 //! | [calling](Node::service) | a client of services | is never cut off |
 //!
-//! These are separate processes and not endpoints of one, because an identity has one fate. A process that
-//! its groups have dropped takes another identity, and a replica must not lose its own identity by that. A
-//! storage process that is also a gateway is two members for the same reason: each is counted, suspected and
-//! admitted separately.
+//! These are separate processes, and not endpoints of one process, because a process has one identity. A
+//! process that its groups have dropped takes another identity, and a replica must not lose its identity with
+//! it. A storage process that is also a gateway is two members for the same reason: each is counted,
+//! suspected and admitted separately.
 //!
 //! **Dropping.** When the last clone of a node is dropped (a [`Db`](crate::Db) holds one), its member leaves
-//! in the background, and its replicas end as if killed. Members of groups and stubs keep what they need.
+//! in the background, and its replicas end as if they had been killed. Members of groups, and stubs, keep
+//! their processes alive.
 //!
 //! | file | subject |
 //! |---|---|
@@ -83,7 +85,8 @@ pub struct Node(Arc<NodeShared>);
 
 struct NodeShared {
     settings: Builder,
-    /// The socket at which the node listens as a host; `None` if a process in a role listens there.
+    /// The socket at which the node listens as a host; `None` if the process in the node's role listens
+    /// there.
     listener: Option<Arc<TcpListener>>,
     address: SocketAddr,
     directory_lock: Option<Arc<DirectoryLock>>,
@@ -110,7 +113,8 @@ impl Node {
         Node(Arc::new(shared))
     }
 
-    /// Returns the address at which the node listens: in its role, or else as a host of services.
+    /// Returns the address at which the node listens for its role, or, if it has no role, as a host of
+    /// services.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
@@ -120,16 +124,16 @@ impl Node {
         self.0.member.clone().or_else(|| lock(&self.0.client).clone())
     }
 
-    /// Returns the node's members: first its client of tables, which may ask for rows of the process in its
-    /// role, then that process.
+    /// Returns the node's members: first its client of tables, then the process in its role. The client comes
+    /// first because it may ask that process for rows.
     fn members(&self) -> Vec<Member> {
         lock(&self.0.client).iter().cloned().chain(self.0.member.clone()).collect()
     }
 
     /// Leaves the domain. The node's members announce their departure, and other processes take over the
-    /// members' data. The node's groups remove it at once, and its replicas end. Returns once the other
-    /// processes have acknowledged the departure, or after a time limit. An error says that the node has
-    /// left, but did not save the state of a group with a [checkpoint
+    /// members' data. The node leaves its groups at once, and its replicas end. Returns once the other
+    /// processes have acknowledged the departure, or after a time limit. An error means that the node has
+    /// left, but could not save the state of a group with a [checkpoint
     /// file](crate::group::Group::checkpoint_file).
     pub async fn leave(self) -> Result<(), Error> {
         self.0.capabilities.end_hosting();
@@ -140,15 +144,15 @@ impl Node {
         saved
     }
 
-    /// Stops before a restart with the same settings. Other processes do the member's work meanwhile, and a
-    /// member with a disk comes back as the same process. The node's groups remove it, and its replicas end.
-    /// Returns once the other processes have acknowledged the stop, or after a time limit. An error means the
-    /// same as that of [`Node::leave`].
+    /// Stops before a restart with the same settings. Other processes take over the member's work until it is
+    /// back, and a member with a disk comes back as the same process. The node leaves its groups, and its
+    /// replicas end. Returns once the other processes have acknowledged the stop, or after a time limit. An
+    /// error means the same as that of [`Node::leave`].
     pub async fn pause(self) -> Result<(), Error> {
         self.0.capabilities.end_hosting();
         let saved = self.0.capabilities.leave_groups().await;
         if let Some(member) = &self.0.member {
-            // The client goes first, because its requests need the process in the role.
+            // The client stops first, because its requests need the process in the node's role.
             let client = lock(&self.0.client).take();
             if let Some(client) = client {
                 client.leave().await;
@@ -182,9 +186,9 @@ impl fmt::Debug for Node {
     }
 }
 
-/// The place at which a node listens.
+/// The listening side of a node.
 pub(crate) enum NodeListener {
-    /// The address of the process in its role.
+    /// The process in the node's role, which listens at its own address.
     Member(Member),
     /// A socket of the node's own.
     Open { listener: Arc<TcpListener>, address: SocketAddr },

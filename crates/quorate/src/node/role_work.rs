@@ -1,4 +1,4 @@
-//! The work of a role: the process with which each life of a member begins, and the state that outlives it.
+//! The work of a role: it makes the process of each life of a member, and has the state that outlives a life.
 
 use std::{any::Any, future, pin::Pin};
 
@@ -16,11 +16,11 @@ pub(super) trait RoleWork: Any + Send + Sync {
     /// Makes the process of the next life.
     fn begin(&self, setup: &Setup, start: LifeStart) -> Result<NewProcess, Error>;
 
-    /// Notes that this process is the member's present one, to which all requests go from now on.
+    /// Notes that this process is the member's present process, to which all requests go from now on.
     fn go_on(&self, _process: &Process, _me: ProcessId) {}
 
-    /// Takes what the process of an ended life leaves to the next life. Returns whether that process left
-    /// anything.
+    /// Takes the state that the process of an ended life leaves to the next life. Returns whether that
+    /// process left anything.
     fn take_handover(&self, _process: &Process) -> bool {
         false
     }
@@ -28,8 +28,8 @@ pub(super) trait RoleWork: Any + Send + Sync {
     /// Ends the requests to the process of an ended life.
     fn end_requests(&self) {}
 
-    /// Returns a future that is ready when the cluster has admitted the process, if a caller of this role
-    /// waits for that.
+    /// Returns a future that is ready when the cluster has admitted the process. The future is ready at once
+    /// if no caller of this role waits for the admission.
     fn admitted(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(future::ready(()))
     }
@@ -46,14 +46,14 @@ pub(super) struct LifeStart {
 }
 
 impl LifeStart {
-    /// Returns the start of a life after a life that knew this generation. The other processes go on without
-    /// that life, so the journal is empty.
+    /// Returns the start of the life that follows a life with this generation. The other processes go on
+    /// without the former life, so the new journal is empty.
     pub(super) fn after(former: Generation, setup: &Setup) -> Result<LifeStart, Error> {
         Ok(LifeStart { former: Some(former), beginning: None, journal: setup.empty_journal()? })
     }
 }
 
-/// A process that is about to begin.
+/// A process that is about to start.
 pub(super) struct NewProcess {
     pub(super) me: ProcessId,
     pub(super) generation: Generation,

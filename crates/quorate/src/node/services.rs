@@ -19,12 +19,12 @@ use crate::{
 
 impl Node {
     /// Hosts a replica of a service that begins in `state`. All replicas of a set begin in the same state,
-    /// byte for byte. Clients know only the name and the type.
+    /// byte for byte. Clients know the service only by its name and its type.
     ///
-    /// Founding asks the [seeds](super::Builder::seeds) first, for about 2 s at most: if one of them shows
-    /// a set of this name, founding fails. Joining is ready at once, and completes later
+    /// A founder first asks the [seeds](super::Builder::seeds), for about 2 s at most. If one of them shows a
+    /// set of this name, founding fails. A joiner's future is ready at once, and its replica joins later
     /// ([`Node::replica_status`]). A replica whose log is on the node's disk
-    /// ([durable](super::Builder::durable)) continues from there, whatever `begin` says.
+    /// ([durable](super::Builder::durable)) continues from its log, whatever `begin` says.
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());
         on_a_thread("start", move || node.become_host()?.serve(&name, state, begin))
@@ -42,17 +42,17 @@ impl Node {
         on_a_thread("start", move || node.become_host()?.serve_loop(&name, state, begin))
     }
 
-    /// Copies the state of this node's replica of a service. All of it is agreed on, without open
-    /// transactions. A leader's copy has all changes that were answered before; the copy of another replica
-    /// may lag behind ([`Export::led`]).
+    /// Copies the state of this node's replica of a service. The copy has only changes that the replicas have
+    /// agreed on, and nothing of open transactions. A leader's copy has all changes that were answered before
+    /// this call; the copy of another replica may lag behind ([`Export::led`]).
     pub fn export(&self, name: &str) -> Pending<'static, Export> {
         let (host, name) = (self.hosting(name), name.to_owned());
         on_a_thread("export", move || host?.export(&name))
     }
 
-    /// Founds a service that begins with an exported state, as another set than the exported one. `first` is
-    /// the usual first state of the service, as for replicas that [join](Begin::Join). The future is ready
-    /// when the state is restored. If restoring fails, the node does not serve the service.
+    /// Founds a new set of a service, which begins with the exported state of another set. `first` is the
+    /// usual first state of the service, as for replicas that [join](Begin::Join). The future is ready when
+    /// the state is restored. If restoring fails, the node does not serve the service.
     pub fn restore<S: Service>(
         &self,
         name: impl Into<String>,
@@ -119,8 +119,8 @@ impl Node {
     }
 
     /// Makes the host at this address a replica, even beyond the wanted number. The host must already serve
-    /// the service, as a spare, at the address of its [`ReplicaStatus`]. Any node with a replica can be
-    /// asked. The future ends when the new replica has all changes that were agreed on.
+    /// the service, as a spare, at the address of its [`ReplicaStatus`]. Any node with a replica can make
+    /// this change. The future ends when the new replica has all changes that the replicas have agreed on.
     pub fn add_replica(&self, name: &str, new: &str) -> Pending<'static, ()> {
         self.change_replicas(name, None, new)
     }
@@ -136,7 +136,7 @@ impl Node {
         on_a_thread("replace", move || host?.host_shared().change(&name, old.as_deref(), &new))
     }
 
-    /// Returns the host, for a request about a service.
+    /// Returns the host for a request about a service. Fails if the node hosts no service.
     fn hosting(&self, name: &str) -> Result<Arc<Host>, Error> {
         lock(&self.0.capabilities.services.host)
             .clone()
@@ -159,8 +159,8 @@ impl Node {
         lock(&self.0.capabilities.services.host).clone()?.http_address()
     }
 
-    /// Returns the stub of a service whose hosts are among the node's [seeds](super::Builder::seeds), or is
-    /// this node itself. Calls find out whether a service of this name exists.
+    /// Returns the stub of a service that is hosted at the node's [seeds](super::Builder::seeds) or at this
+    /// node. The first call finds out whether there is a service of this name.
     pub fn service<S: Service>(&self, name: &str) -> Result<Stub<S>, Error> {
         let mut calls = lock(&self.0.capabilities.services.calls);
         if calls.is_none() {

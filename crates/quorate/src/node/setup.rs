@@ -38,13 +38,13 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Returns the process that begins with this journal, or a new process.
+    /// Returns the process of this journal, or a new process without a journal.
     pub(super) fn peer(&self, journal: Option<&Journal>) -> Peer {
         let fresh = || ProcessId { node: self.number, incarnation: chance::incarnation() };
         Peer { id: journal.map_or_else(fresh, Journal::process), address: self.advertised.clone() }
     }
 
-    /// Returns the parts that a process of any role needs.
+    /// Returns the parts that processes of all roles have in common.
     pub(super) fn parts(&self) -> Parts {
         Parts { executor: None, client: None, routers: self.routers.clone(), terms: self.terms, disk: None }
     }

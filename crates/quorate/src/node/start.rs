@@ -16,7 +16,8 @@ impl Builder {
     /// Starts the node. A node without a role is ready at once, and starts processes when they are needed. A
     /// gateway is ready when the cluster has admitted it, and a process of another role when it listens.
     ///
-    /// A thread does the work. If the future is dropped, the node leaves once it has started.
+    /// A separate thread starts the node. If the future is dropped, the node leaves as soon as it has
+    /// started.
     pub fn start(self) -> Pending<'static, Node> {
         let (begun, patience) = (Instant::now(), self.patience);
         let waits = self.role == Some(Role::Gateway) && !self.ready_at_listen;

@@ -1,13 +1,13 @@
-//! The engine: batches of tasks in, results to the protocol thread.
+//! The engine: it takes batches of tasks, and passes results to the protocol thread.
 //!
-//! The engine has a thread of its own, because a pass over many rows takes long. But a read or a write of
-//! one key takes a few microseconds, and waking the engine's thread and then the protocol thread takes ten
-//! times as long. So the protocol thread itself executes a batch of a few short tasks, each at one point of
-//! the ring with few rows, if the engine is idle. It never waits for the engine.
+//! The engine has a thread of its own, because a pass over many rows takes long. But a read or a write of one
+//! key takes a few microseconds, and waking the engine's thread and then the protocol thread takes ten times
+//! as long. So the protocol thread itself executes a short batch if the engine is idle: a few short tasks,
+//! each at one point of the ring with few rows. The protocol thread never waits for the engine.
 //!
 //! **The meter.** Some work of a batch depends on the whole table, for example the merge of a tail. So the
-//! time of each such batch is measured, on either thread. A long batch adds to an account, the more the
-//! longer it took, and a short batch subtracts from it. While the account is full, all batches go to the
+//! engine measures the time of each short batch, on either thread. A long batch adds to an account, the more
+//! the longer it took, and a short batch subtracts from it. While the account is full, all batches go to the
 //! engine's thread. One batch of 64 ms fills the account. The few milliseconds for which the system may
 //! suspend a thread do not.
 
@@ -48,7 +48,7 @@ use crate::{
 enum Job {
     /// Executes tasks, and passes the results to the protocol thread.
     Execute(Vec<Task>, Arc<Withdrawals>),
-    /// Reports the memory of its tables.
+    /// Reports the memory of the engine's tables.
     Usage(Sender<Vec<Usage>>),
     /// Gives the engine to the receiver of this channel. This is the last job.
     Hand(Sender<Box<dyn Engine>>),
@@ -66,7 +66,7 @@ struct Passes {
     pinned: Family<Keeper, Gauge>,
 }
 
-/// The label of a metric: the purpose for which versions are kept.
+/// The label of a metric: the purpose for which the engine keeps versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Keeper {
     kept_for: &'static str,
@@ -109,8 +109,8 @@ impl Passes {
     }
 }
 
-/// Upper bound of the waiting jobs. A storage process has one batch at its engine; all further room is for
-/// requests for the tables' memory.
+/// Upper bound of the waiting jobs. A storage process has one batch at its engine at a time. The further
+/// places are for requests for the memory of its tables.
 const ENGINE_JOBS_MAX: usize = 64;
 
 /// The engine of a storage process, with its thread.
@@ -136,7 +136,8 @@ struct EngineState {
     meter: BatchMeter,
 }
 
-/// Returns the start of an executor that has this engine, and these threads to scan its rows.
+/// Returns a function that starts an executor with this engine, and with these threads to scan the engine's
+/// rows.
 pub(crate) fn on_engine(engine: Box<dyn Engine>, scan_thread_options: ScanThreadOptions) -> StartExecutor {
     Box::new(move |metrics, process, end| {
         let shared = Arc::new(EngineShared {
@@ -158,7 +159,7 @@ impl TaskExecutor for EngineThread {
             let state = match self.shared.state.try_lock() {
                 Ok(state) => Some(state),
                 Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
-                // The engine's thread has the engine, because it answers a request for the memory of the
+                // The engine's thread holds the lock, because it answers a request for the memory of the
                 // tables. So the tasks go to that thread.
                 Err(TryLockError::WouldBlock) => None,
             };
@@ -212,7 +213,7 @@ fn is_short(tasks: &[Task]) -> bool {
     tasks.len() <= SHORT_TASKS_MAX && tasks.iter().all(|task| point_of(task).is_some())
 }
 
-/// Returns the ring key and the operation of a task, if the task is at one point of the ring and short.
+/// Returns the ring key and the operation of a task, if the task is short and at one point of the ring.
 fn point_of(task: &Task) -> Option<(u64, &[u8])> {
     let (TaskKind::Read { ranges, operation } | TaskKind::Write { ranges, operation, .. }) = &task.kind
     else {
@@ -243,14 +244,14 @@ fn looks_at_few_rows(engine: &dyn Engine, tasks: &[Task]) -> bool {
     })
 }
 
-/// An account of long batches.
+/// An account of the batches that took long.
 #[derive(Debug, Default)]
 struct BatchMeter {
     account: u32,
 }
 
 impl BatchMeter {
-    /// Counts a batch of a few tasks, each at one point of the ring.
+    /// Counts the time of a short batch.
     fn count(&mut self, took: Duration) {
         if took > SHORT_BATCH_MAX {
             let more = 1 + took.as_millis();
@@ -291,8 +292,8 @@ impl Process {
         receiver.recv_timeout(patience).ok()
     }
 
-    /// Takes the state that a storage process leaves to its next life after its exclusion, and its engine.
-    /// The next life keeps the rows. Returns this state only once.
+    /// Takes the state that an excluded storage process leaves to its next life, and its engine. The next
+    /// life keeps the rows. Only the first call returns the state.
     pub(crate) fn take_handover(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
         let remains = lock(&self.shared.remains).take()?;
         let (sender, receiver) = bounded(1);
@@ -315,12 +316,12 @@ fn start(shared: Arc<EngineShared>, process: Arc<ProcessShared>) -> Result<Worke
             let (tasks, withdrawals) = match job {
                 Job::Execute(tasks, withdrawals) => (tasks, withdrawals),
                 Job::Usage(asker) => {
-                    // The asker may have lost patience.
+                    // The asker may have stopped waiting.
                     let _ = state.engine.as_mut().map(|engine| asker.try_send(engine.usage()));
                     continue;
                 }
                 Job::Hand(taker) => {
-                    // If the taker has lost patience, the rows end with this process.
+                    // If the receiver has stopped waiting, the rows end with this process.
                     let _ = state.engine.take().map(|engine| taker.try_send(engine));
                     return;
                 }
@@ -328,8 +329,8 @@ fn start(shared: Arc<EngineShared>, process: Arc<ProcessShared>) -> Result<Worke
             let Some(results) = shared.run(&mut state, tasks, &withdrawals) else { return };
             // The protocol thread may use the engine as soon as it has the results.
             drop(state);
-            // A process that comes back from its disk has its first batch before the port is set. That batch
-            // comes from a running protocol thread, so the port will be set within a moment. The command is
+            // A process that comes back from its disk gets its first batch before its port is set. The batch
+            // comes from a running protocol thread, so the port is set within a moment. The command is
             // refused only if the process is ending.
             let _ = process.port.wait().command(Command::Storage(StorageCommand::Executed(results)));
         }

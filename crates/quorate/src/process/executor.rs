@@ -9,22 +9,23 @@ use thiserror::Error;
 use super::shared::ProcessShared;
 use crate::end::EndReporter;
 
-/// An executor of tasks, on threads of its own. It returns the results of a batch as a command to the
-/// process. It may execute a short batch on the calling thread, and then returns the results at once.
+/// An executor of tasks, on threads of its own. It sends the results of a batch to the process as a command.
+/// It may execute a short batch on the calling thread, and return the results from the call.
 pub(crate) trait TaskExecutor: Any + Send + Sync {
-    /// Takes a batch of tasks, after the results of the batch before have come. Returns the results if the
-    /// batch was executed at once. Never blocks.
+    /// Takes a batch of tasks, once the results of the previous batch have come. Returns the results if it
+    /// executed the batch in this call. Never blocks.
     fn execute(&self, tasks: Vec<Task>) -> Result<Option<Vec<TaskResult>>, ExecutorEnded>;
 
     /// Withdraws the task with this index from the last batch, because nobody waits for its result.
     fn withdraw(&self, task: usize);
 }
 
-/// The executor takes no more tasks.
+/// The executor has ended, and takes no more tasks.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the engine's thread has ended and takes no work")]
 pub(crate) struct ExecutorEnded;
 
-/// Starts the executor of a process. If the executor cannot go on, it sends the reason.
+/// A function that starts the executor of a process. If the executor cannot go on, it reports the reason to
+/// the `EndReporter`.
 pub(crate) type StartExecutor =
     Box<dyn FnOnce(&Metrics, Arc<ProcessShared>, EndReporter) -> Result<Arc<dyn TaskExecutor>, StartError>>;

@@ -1,11 +1,12 @@
-//! One real process: a node on a reactor, the executor of a storage process's tasks, and a watching thread.
+//! One process on real threads: a node on a reactor, the executor of a storage process's tasks, and a
+//! watching thread.
 //!
 //! ```text
 //!   protocol thread ── tasks ──▶ executor ── Executed(results) ──▶ protocol thread (short tasks: at once)
 //!                   ── client events ───▶ a callback that never blocks
 //! ```
 //!
-//! The threads that every process has are those of its shell.
+//! All processes of this crate have the threads of the shell in common.
 
 #[cfg(feature = "tables")]
 pub(crate) mod engine;
@@ -90,7 +91,7 @@ impl fmt::Display for NotDone {
 pub(crate) struct Parts {
     /// Starts the executor of a storage process's tasks.
     pub(crate) executor: Option<StartExecutor>,
-    /// The receiver of a client's events. It is called on the protocol thread, and must not block.
+    /// The receiver of a client's events. The protocol thread calls it, so it must not block.
     pub(crate) client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     /// Addresses of routers.
     pub(crate) routers: Vec<String>,
@@ -112,12 +113,12 @@ pub struct Process {
 struct NodeHost {
     shared: Arc<ProcessShared>,
     executor: Option<Arc<dyn TaskExecutor>>,
-    /// The results of the batch that the executor has just executed on this thread.
+    /// The results of the latest batch, if the executor executed it on this thread.
     executed: Option<Vec<TaskResult>>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
     strangers: Strangers,
-    /// Whether a thread is checking if the other process with the same node number is alive.
+    /// Whether a thread is checking if another process with the same node number is alive.
     probing: Arc<AtomicBool>,
     end: EndReporter,
 }
@@ -179,7 +180,7 @@ impl Process {
         self.shared.port.get().expect("the port is set when the process starts")
     }
 
-    /// Returns a receiver that gets one message, with the reason, when the process cannot continue.
+    /// Returns a receiver that gets one message, the reason, when the process cannot continue.
     pub fn ended(&self) -> &Receiver<End> {
         &self.ended
     }
@@ -211,8 +212,8 @@ impl Process {
         self.ended_within(patience, |id| Command::Leave { id }).map_err(|why| why.to_string())
     }
 
-    /// Prepares the other processes for this process's stop before a restart, and waits until they are
-    /// prepared. Returns an error if they are not prepared, so that they will treat the stop as a failure.
+    /// Announces a stop before a restart to the other processes, and waits until they are prepared. Returns
+    /// an error if they are not prepared, so that they will treat the stop as a failure.
     pub fn pause(&self, patience: Duration) -> Result<(), String> {
         self.ended_within(patience, |id| Command::Pause { id }).map_err(|why| why.to_string())
     }
@@ -275,7 +276,7 @@ impl NodeHost {
         }
     }
 
-    /// Ends the process if the domain was founded with other terms than the process is configured for.
+    /// Ends the process if its settings demand other terms than those of the domain.
     fn compare_terms(&self, theirs: Terms) {
         let Some(ours) = self.identity.terms else { return };
         let pairs = [
@@ -329,7 +330,7 @@ impl Host<Relay<tables::Process>> for NodeHost {
         let presence = match relay.inner().hindrance() {
             None => DomainState::Settled,
             Some(Unhealthy::Joining) => DomainState::Joining,
-            // These hindrances do not concern the routers.
+            // These hindrances have nothing to do with the routers.
             Some(Unhealthy::Unreached(_) | Unhealthy::Unfounded { .. }) => DomainState::Settled,
             Some(_) => DomainState::Leaderless,
         };

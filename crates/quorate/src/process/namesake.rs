@@ -11,8 +11,9 @@ use crate::{
     seek,
 };
 
-/// Checks whether the namesake, the process that blocks this one from joining, is alive. If the namesake is
-/// alive, this process ends. If it is dead but not yet removed, this process joins after the removal.
+/// Checks whether the namesake, a process with the same node number that keeps this process from joining, is
+/// alive. If the namesake is alive, this process ends. If it is dead but not yet removed, this process joins
+/// after the removal.
 pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &EndReporter) {
     match seek::ask(&other.address, me.domain) {
         Ok(met) if met.process == other.id => {

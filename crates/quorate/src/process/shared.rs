@@ -16,7 +16,7 @@ pub(crate) struct ProcessShared {
     pub(super) statuses: Calls<Status>,
     pub(super) rosters: Calls<Held<Roster>>,
     pub(super) operations: Calls<Result<(), String>>,
-    /// The state that a storage process which is out leaves to its next incarnation.
+    /// The state that an excluded storage process leaves to its next life.
     pub(super) remains: Mutex<Option<Box<Handover>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Processes that are not allowed a session with this process.
+//! Processes that this process does not admit to a session.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ impl Strangers {
         if self.0.len() >= STRANGERS_MAX {
             self.0.clear();
         }
-        // The same process tries again and again, but is logged only once.
+        // The same process tries again and again, but this process logs it only once.
         if self.0.insert((peer, Bytes::copy_from_slice(theirs))) {
             warn!(%peer, "this process has no session with another process: {}", ours.refusal(theirs));
         }

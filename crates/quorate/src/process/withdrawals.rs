@@ -1,7 +1,7 @@
-//! Withdrawals: tasks of the batch at an engine whose results nobody awaits.
+//! Withdrawals: tasks of an engine's present batch whose results no caller awaits any longer.
 //!
-//! The protocol thread adds tasks while the engine's threads check them once a block. So a check must cost
-//! next to nothing as long as no task was added.
+//! The protocol thread adds tasks while the engine's threads check for withdrawals once a block. So a check
+//! must cost next to nothing while there are no withdrawals.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -16,14 +16,14 @@ pub(crate) struct Withdrawals {
 }
 
 impl Withdrawals {
-    /// Adds a task whose result nobody awaits.
+    /// Adds a task whose result no caller awaits any longer.
     pub(crate) fn add(&self, task: usize) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.push(task);
         self.count.store(tasks.len(), Ordering::Release);
     }
 
-    /// Returns the withdrawn tasks after the first `seen`, in order of their addition.
+    /// Returns the withdrawn tasks except the first `seen`, in the order in which they were added.
     pub(crate) fn beyond(&self, seen: usize) -> Vec<usize> {
         if self.count.load(Ordering::Acquire) <= seen {
             return Vec::new();

@@ -1,8 +1,8 @@
 //! Calls of a service by a thread that waits for them.
 //!
-//! A [`Stub`] passes a call to the thread of its links, which wakes it with the answer. A [`Caller`] has no
-//! such thread: the calling thread drives the links until the answer is there, which saves two changes of
-//! threads for each call.
+//! A [`Stub`] passes a call to the thread of its links, and that thread wakes the calling thread with the
+//! answer. A [`Caller`] has no such thread: the calling thread drives the links until the answer is there,
+//! which saves two changes of threads for each call.
 
 use std::{
     fmt,
@@ -27,8 +27,8 @@ use super::{
 };
 use crate::{error::Error, seek::Search};
 
-/// Calls one service, one call at a time, and is a client of its own. It is not for async code: calls block.
-/// Between calls the caller does nothing. If a link breaks meanwhile, the next call makes a new link.
+/// A client of one service, for one call at a time. It is not for async code, because calls block. Between
+/// calls the client does nothing. If a link breaks meanwhile, the next call makes a new link.
 pub struct Caller<S> {
     driven: Driven<Node<ServiceEndpoint>, CallerHost>,
     channel: Channel,
@@ -36,9 +36,9 @@ pub struct Caller<S> {
     addresses: Arc<[String]>,
     settings: ClientSettings,
     search: Search,
-    /// Time of the next look at the addresses.
+    /// Time of the next search at the addresses.
     look: Instant,
-    /// Pause after the next look.
+    /// Pause after the next search.
     pause: Duration,
     /// Number of calls so far.
     last: u64,
@@ -47,14 +47,14 @@ pub struct Caller<S> {
     service: PhantomData<fn() -> S>,
 }
 
-/// The shortest pause between two looks at the addresses while no process answers there; `PAUSE_MAX` is the
-/// longest.
+/// The shortest pause between two searches at the addresses while no process answers there. `PAUSE_MAX` is
+/// the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 impl<S: Service> Caller<S> {
-    /// Makes a client of a service whose hosts are at some of these addresses. It waits for no host: calls do
-    /// that.
+    /// Makes a client of a service whose hosts are at some of these addresses. Does not wait for a host,
+    /// because calls do.
     pub(super) fn start(
         config: Config,
         channel: Channel,
@@ -83,7 +83,7 @@ impl<S: Service> Caller<S> {
         })
     }
 
-    /// Calls the service, and waits for the reply, or until it is clear that no reply comes.
+    /// Calls the service. Returns when the reply has come, or when no reply can come.
     pub fn call(&mut self, request: &S::Request) -> Result<S::Reply, Error> {
         let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
         let encoded = self.encoder.encode(&[], request);
@@ -108,7 +108,8 @@ impl<S: Service> Caller<S> {
         })
     }
 
-    /// Drives the links until the call in progress has ended. The client ends each call within its time.
+    /// Drives the links until the call in progress has ended. The client ends each call within the call's
+    /// time limit.
     fn wait(&mut self) -> Fate {
         // A client that knows the set finds its replicas without the addresses, unless all of them are gone.
         self.look = if self.found { Instant::now() + PAUSE_MAX } else { Instant::now() };
@@ -165,7 +166,7 @@ impl Host<Node<ServiceEndpoint>> for CallerHost {
             node::Event::PolicyMismatch { theirs, .. } if self.shown.is_none() => {
                 self.shown = Set::of_pass(&theirs);
             }
-            // A session whose peer sends an invalid message ends, and the client asks another replica.
+            // If a peer sends an invalid message, the session ends, and the client asks another replica.
             _ => {}
         }
     }

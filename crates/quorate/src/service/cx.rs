@@ -7,8 +7,8 @@ use std::{
 
 use quorate_runtime::chance::Chance;
 
-/// The time and random numbers, for [`Service::execute`](super::Service::execute). The backups get the same
-/// values in the change.
+/// The time and random numbers, for [`Service::execute`](super::Service::execute). The change carries what
+/// the backups need of these values.
 #[derive(Debug)]
 pub struct Cx<'a> {
     pub(super) source: Source<'a>,
@@ -17,8 +17,8 @@ pub struct Cx<'a> {
 /// The source of the time and of the random numbers that a service sees.
 #[derive(Debug)]
 pub(super) enum Source<'a> {
-    /// The machine's clock and random numbers. `noted` keeps the drawn values for a witness, which repeats
-    /// the execution.
+    /// The machine's clock and random numbers. `noted` records the drawn values for a witness, with which
+    /// backups repeat the execution.
     Machine { clock: &'a mut Clock, chance: &'a mut Chance, noted: Option<&'a mut Vec<u64>> },
     /// The values that the leader drew.
     Again(slice::Iter<'a, u64>),
@@ -42,9 +42,9 @@ impl Source<'_> {
 }
 
 impl Cx<'_> {
-    /// Returns the time of day. It never goes backwards, neither at one replica nor from one change to a
-    /// change that is executed later at another replica, because changes carry it. If the clock of a machine
-    /// is ahead, the service's time stands still until the other machines' clocks reach it.
+    /// Returns the time of day. The time never goes backwards, neither at one replica nor from one change to
+    /// a later change of another leader, because changes carry the time. If the clock of a machine is ahead,
+    /// the service's time stands still until the other machines' clocks reach it.
     pub fn clock(&mut self) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.source.draw(|clock, _| clock.read()))
     }
@@ -62,7 +62,8 @@ impl Cx<'_> {
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "the bound of a random number is above 0");
         // Lemire, *Fast Random Integer Generation in an Interval* (2019): the product's upper half is the
-        // number. A draw whose lower half is among the surplus is repeated.
+        // number. If the lower half is below the surplus, the draw is repeated, because otherwise some
+        // numbers would be more likely.
         let surplus = end.wrapping_neg() % end;
         loop {
             let product = u128::from(self.random()) * u128::from(end);
@@ -92,7 +93,7 @@ impl Clock {
         self.latest = self.latest.max(to);
     }
 
-    /// Returns the latest time that was read.
+    /// Returns the latest time that this clock has shown or adopted.
     pub(super) fn latest(&self) -> u64 {
         self.latest
     }

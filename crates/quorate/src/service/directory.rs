@@ -1,17 +1,17 @@
 //! A host's directory: its identity, and the logs from which its replicas continue.
 //!
 //! All replicas of a host write to one journal. A host that is restarted in its directory is the same
-//! process, if all durable records can be read. Then each service that it serves continues from its own
-//! records, whether it was started to found or to join. Records of services that are not served again are
-//! kept.
+//! process, if all durable records can be read. In that case each service that it serves continues from its
+//! own records, whether the program asks to found or to join. The directory keeps the records of services
+//! that the host does not serve again.
 //!
-//! If the journal cannot be read, the host is another process: it may join, but founds nothing, because
-//! services that it founded earlier may go on without it. A mark for each founded service records that even
-//! when nothing else is left.
+//! If the journal cannot be read, the host is another process. It may join, but founds no service that it
+//! founded earlier, because that service may go on without it. For each founded service the directory has a
+//! mark, which remains even if the journal is lost.
 //!
 //! A replica that ended comes back as another process ([`slot`](super::slot)). That process has its own
-//! journal in the same directory, because its records may not stand among those of the former process. Such a
-//! journal is a *side journal*: it is of one service, and is removed when its replica ends.
+//! journal in the same directory, because its records must not stand among those of the former process. Such
+//! a journal is a *side journal*: it belongs to one service, and is removed when its replica ends.
 
 use std::{
     collections::BTreeMap,
@@ -37,9 +37,9 @@ use crate::{
 /// The directory of a host that is about to start.
 pub(super) struct Directory {
     directory: PathBuf,
-    /// The ticket of the first record.
+    /// The ticket of the journal's first record.
     pub(super) first: Ticket,
-    /// Logs from which no replica has continued yet.
+    /// Logs from which no replica of this process has continued yet.
     logs: Mutex<BTreeMap<Channel, Vec<Bytes>>>,
 }
 
@@ -79,8 +79,8 @@ impl Directory {
         SideJournal::open(directory, draw(), domain)
     }
 
-    /// Returns the side journals from which replicas may continue, the latest of each service. Removes the
-    /// other side journals.
+    /// Returns the latest side journal of each service, from which a replica may continue. Removes the other
+    /// side journals.
     pub(super) fn side_journals(directory: &Path, domain: DomainId) -> Result<Vec<SideJournal>, Error> {
         let failed = |error: std::io::Error| Error::start(format!("{}: {error}", directory.display()));
         let mut side_journals: BTreeMap<Channel, SideJournal> = BTreeMap::new();
@@ -115,7 +115,7 @@ impl Directory {
         lock(&self.logs).keys().copied().collect()
     }
 
-    /// Returns the log of a service that has not been served since the start.
+    /// Returns the log of a service, unless a replica of this process has continued from it.
     pub(super) fn log(&self, channel: Channel) -> Option<Vec<Bytes>> {
         lock(&self.logs).get(&channel).cloned()
     }
@@ -125,7 +125,7 @@ impl Directory {
         lock(&self.logs).remove(&channel);
     }
 
-    /// Marks that a service is founded from here. Fails if the service was founded from here before.
+    /// Marks that this host founds a service. Fails if this directory already has the mark.
     pub(super) fn found(&self, name: &str, channel: Channel) -> Result<(), Error> {
         let mark = self.directory.join(format!("founded-{:016x}", channel.endpoint.0));
         let made = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&mark);
@@ -145,7 +145,7 @@ impl Directory {
     }
 }
 
-/// A journal in addition to the host's own, of a replica that came back as another process.
+/// A journal in addition to the host's own journal, for a replica that came back as another process.
 pub(super) struct SideJournal {
     pub(super) directory: Directory,
     pub(super) disk: Disk,
@@ -174,8 +174,8 @@ pub(super) fn remove_side_journal(place: &Path) {
     }
 }
 
-/// Name of the journal's own directory.
+/// Name of the directory of the host's own journal.
 const JOURNAL: &str = "services";
 
-/// Name of the directory of a side journal, without the number of its process.
+/// Name of the directory of a side journal, without the number at its end.
 const SIDE: &str = "services-";

@@ -5,12 +5,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quorate_roles::services::ITEM_BYTES_MAX;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// An encoder that puts values one after another into shared memory.
+/// An encoder that puts values one after another into one piece of memory, which they share.
 #[derive(Default)]
 pub(super) struct Encoder(BytesMut);
 
 impl Encoder {
-    /// Returns `front` and the value's bytes after it. Fails if they are longer than `ITEM_BYTES_MAX`.
+    /// Returns `front` followed by the value's bytes. Fails if the result is longer than `ITEM_BYTES_MAX`.
     pub(super) fn encode(&mut self, front: &[u8], value: &impl Serialize) -> Result<Bytes, String> {
         if self.0.capacity() < ENCODER_BYTES_LEFT_MIN {
             self.0.reserve(ENCODER_BYTES);
@@ -28,12 +28,12 @@ impl Encoder {
     }
 }
 
-/// Size of the shared memory, in bytes. New memory is taken once fewer than `ENCODER_BYTES_LEFT_MIN` bytes of
-/// it are left.
+/// Size of the shared memory, in bytes. The encoder takes new memory once fewer than `ENCODER_BYTES_LEFT_MIN`
+/// bytes are left.
 const ENCODER_BYTES: usize = 32 << 10;
 const ENCODER_BYTES_LEFT_MIN: usize = 512;
 
-/// The output of postcard.
+/// The place to which postcard writes.
 struct EncoderOutput<'a>(&'a mut BytesMut);
 
 impl postcard::ser_flavors::Flavor for EncoderOutput<'_> {

@@ -1,18 +1,19 @@
-//! The user's code, on its own thread: orders of the replica in, results out.
+//! The user's code, on its own thread: it takes orders of the replica, and returns results.
 //!
-//! Orders come in batches, as the protocol thread gathered them in a turn, and are executed in order. Results
-//! leave in batches, too, but none waits behind a slow request ([`Outlet`]).
+//! The protocol thread passes the orders of a turn as one batch, and the executor executes them in order.
+//! Results leave in batches, too, but no result waits for a slow request ([`Outlet`]).
 //!
 //! A short service ([`Service::SHORT`]) has no such thread: the endpoint executes its orders itself, in the
 //! turn in which they arise (`inline`). The thread and the endpoint both drive the service as a
 //! [`Performer`].
 //!
-//! The books of a replica (work, undo, commit, revert, checkpoints) are kept by
-//! [`quorate_roles::services::Executor`], which calls the user's code through [`ServiceObject`].
+//! [`quorate_roles::services::Executor`] keeps the records of a replica (work, undo, commit, revert,
+//! checkpoints). It calls the user's code through [`ServiceObject`].
 //!
 //! **Failures.** If the user's code leaves an unknown state, this replica ends, and gives the reason. A
-//! leader first rejects the request, so that it does not end the next leader in the same way: its change was
-//! never proposed. Then the replica resigns ([`service::Command::Resign`]), which delivers the rejection.
+//! leader first rejects the request, whose change was never proposed, so that the request does not end the
+//! next leader in the same way. Then the replica resigns ([`service::Command::Resign`]), which delivers the
+//! rejection.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -30,24 +31,24 @@ use quorate_roles::services::{Broken, Executor, Exported, Restoring, ResultBatch
 
 use super::{Carries, Cx, Executed, Service, object::ServiceObject};
 
-/// Figures that an executor shows to other threads.
+/// Counters and gauges that an executor shows to other threads.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Approximate size of the waiting orders, in bytes.
     pub(super) backlog: AtomicUsize,
-    /// The number of the last work (execution or commit) that the replica ordered.
+    /// The number of the last work (an execution or a commit) that the replica ordered.
     pub(super) ordered: AtomicU64,
-    /// The number of the last work that the replica ordered in a reign that is over. Works up to this number
-    /// that were not executed may be skipped, because an order to revert follows them.
+    /// The number of the last work that the replica ordered in a reign that is over. The executor may skip
+    /// works up to this number that it has not executed, because an order to revert follows them.
     pub(super) void: AtomicU64,
-    /// Number of changes in the state.
+    /// Number of changes that the state contains.
     pub(super) changes: AtomicU64,
     /// Number of checkpoints of other replicas that replaced the state.
     pub(super) restored: AtomicU64,
 }
 
 impl Tally {
-    /// Notes an order of the replica.
+    /// Notes an order of the replica in these figures.
     pub(super) fn note(&self, order: &Event) {
         match order {
             Event::Execute { work, .. } | Event::Commit { work, .. } => {
@@ -77,7 +78,7 @@ pub(super) trait Outlet: Send + Sync {
 
 /// A thread body that executes the orders of a replica.
 pub(super) trait Runner: Send {
-    /// Executes orders until the channel ends.
+    /// Executes orders until all senders of the channel are dropped.
     fn run(self: Box<Self>, orders: Receiver<ExecutorOrder>, outlet: Arc<dyn Outlet>);
 }
 
@@ -89,12 +90,12 @@ pub(super) trait Performer: Runner {
     /// Notes a request for a copy of the state.
     fn want_copy(&mut self, wanted: Sender<Exported>);
 
-    /// Sends the copies of the state that hold no revertible change. A runner calls this function after it
-    /// has executed orders.
+    /// Answers the requests for a copy of the state, if the state holds no change that may still be reverted.
+    /// A runner calls this function after it has executed orders.
     fn give_copies(&mut self);
 }
 
-/// A service with its executor, as a thread drives them.
+/// A service with its executor, driven by a thread.
 pub(super) struct ServiceExecutor<S: Service> {
     pub(super) object: ServiceObject<S>,
     /// The books of the replica. Its copies of the state are bounded by the exports that the program awaits.
@@ -120,7 +121,7 @@ impl<S: Service> Performer for ServiceExecutor<S> {
     }
 
     fn give_copies(&mut self) {
-        // The receiver may be gone.
+        // The caller may no longer wait for the copy.
         self.executor.give_copies(&mut self.object, |wanted, copy| drop(wanted.send(copy)));
     }
 }
@@ -148,7 +149,8 @@ impl<S: Service> ServiceExecutor<S> {
         ServiceExecutor { object, executor, tally }
     }
 
-    /// Executes an order on a thread, and passes the results on. Returns `false` if it was the last order.
+    /// Executes an order on a thread, and passes the results on. Returns `false` if the thread should execute
+    /// no further order.
     pub(super) fn carry_out(
         &mut self,
         order: ExecutorOrder,
@@ -180,13 +182,13 @@ impl<S: Service> ServiceExecutor<S> {
         results.leave(outlet)
     }
 
-    /// Whether an order is of a reign that is over, so that an order to revert follows it.
+    /// Whether a reign that is over gave this order, so that an order to revert follows it.
     fn is_void(&self, order: &Event) -> bool {
         let (Event::Execute { work, .. } | Event::Commit { work, .. }) = order else { return false };
         *work <= self.tally.void.load(Ordering::Relaxed)
     }
 
-    /// Completes a request by the result of `find`.
+    /// Completes a request with the result that `find` returns.
     pub(super) fn complete(
         &mut self,
         work: Work,
@@ -200,18 +202,18 @@ impl<S: Service> ServiceExecutor<S> {
         completed
     }
 
-    /// Shows the figures of the executor to other threads.
+    /// Shows the executor's counters to other threads.
     fn show(&self) {
         self.tally.changes.store(self.executor.changes(), Ordering::Relaxed);
         self.tally.restored.store(self.executor.restored(), Ordering::Relaxed);
     }
 }
 
-/// Results that wait to be passed on together.
+/// Results that wait to leave together.
 #[derive(Default)]
 pub(super) struct Results {
     batch: ResultBatch,
-    /// Time of the first of the results.
+    /// Time at which the first of these results was added.
     since: Option<Instant>,
 }
 
@@ -221,7 +223,7 @@ impl Results {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Whether the results should not wait for the rest of the batch.
+    /// Whether the results should leave now, without waiting for the rest of the batch.
     fn are_due(&self) -> bool {
         let late = self.since.is_some_and(|since| since.elapsed() > RESULTS_PAUSE);
         late || self.batch.len() >= RESULTS_MAX || self.batch.is_long()
@@ -234,7 +236,7 @@ impl Results {
     }
 }
 
-/// Bounds at which results are passed on: their number, and the age of the first.
+/// Bounds at which results leave: their number, and the age of the first result.
 const RESULTS_MAX: usize = 256;
 const RESULTS_PAUSE: Duration = Duration::from_micros(100);
 

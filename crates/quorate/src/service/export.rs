@@ -1,18 +1,20 @@
-//! Export and import: a service's state, out of one set and into another.
+//! Export and import: a service's state leaves one set and enters another.
 //!
-//! **Out.** An export is a copy of a replica's state. It holds no revertible change: if changes in it are not
-//! chosen yet, it waits for them, and is taken again if the reign ends first. At the leader it holds all
-//! changes that were answered before; another replica may lag behind.
+//! **Out.** An export is a copy of a replica's state. It holds no change that may still be reverted: if some
+//! changes in the copy are not chosen yet, the export waits until they are chosen. If the reign ends first,
+//! the replica makes another copy. A leader's export holds all changes that were answered before; another
+//! replica may lag behind.
 //!
-//! **In.** A restored set is a newly founded set with another id: nobody who knew the old set confuses the
-//! two. All its replicas begin in the service's first state, as usual. The exported state is the first change
-//! of its log. It is cut into parts that fit into messages, so joiners and disks need no special case. Only
-//! the founder's own host can put the state there: the host requests each part with a random word. Until the
-//! last part is there, calls are rejected. A service whose log carries whole states gets it as the first
-//! state.
+//! **In.** A restored set is a newly founded set with another id, so no process confuses it with the old set.
+//! All its replicas begin in the service's first state, as usual. The exported state is the first change of
+//! its log. The change is cut into parts that fit into messages, so joiners and disks need no special case.
+//! Only the founder's own host can add these parts to the log: the host requests each part with a random
+//! word. Until the log has the last part, calls are rejected. If a service's log carries whole states, the
+//! exported state is the first of them.
 //!
 //! **The file** has a first line with its kind, and a print of all bytes after it. Then come the name of the
-//! service and the set, and the state. It is written to a temporary neighbour and renamed when it is durable.
+//! service and the set, and the state. The file is first written under a temporary name, and renamed when it
+//! is durable.
 
 use std::{
     fs::{self, File},
@@ -27,7 +29,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::Error;
 
-/// A service's state from a replica: [`Node::export`](crate::Node::export).
+/// The state of a service, copied from a replica by [`Node::export`](crate::Node::export).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     head: ExportHead,
@@ -44,7 +46,7 @@ struct ExportHead {
 }
 
 impl Export {
-    /// Makes an export from a replica's copy of its state, or `None` if that state is being restored.
+    /// Makes an export from a replica's copy of its state. Returns `None` if that state is being restored.
     pub(super) fn of_copy(name: &str, set: u64, led: bool, copy: &Bytes) -> Option<Export> {
         if StatePart::is(copy) {
             return None;
@@ -64,8 +66,8 @@ impl Export {
         self.head.set
     }
 
-    /// Whether the replica led: then the export holds all changes that were answered before the request for
-    /// it.
+    /// Whether the replica led. In that case the export holds all changes that were answered before the
+    /// export was requested.
     pub fn led(&self) -> bool {
         self.head.led
     }
@@ -80,7 +82,8 @@ impl Export {
         &self.state
     }
 
-    /// Writes the export to a file, completely and durably, or not at all.
+    /// Writes the export to a file, completely and durably. After a failure the path has the former file, or
+    /// the complete new file.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::file(path, error);
         let beside = path.with_extension("part");
@@ -131,7 +134,7 @@ impl Export {
         Ok(Export { head, state: bytes })
     }
 
-    /// Returns the export's parts, as changes; a whole state is one change.
+    /// Returns the changes that restore the state: its parts, or the whole state as one change.
     pub(super) fn parts(&self, whole: bool) -> Vec<Bytes> {
         let ExportHead { clock, changes, .. } = self.head;
         match whole {

@@ -24,7 +24,7 @@ pub(super) fn decode_reply<T: DeserializeOwned>(reply: &[u8]) -> Result<T, Error
 /// The context for the error of a call whose fate is known.
 pub(super) struct FateContext<'a> {
     pub(super) name: &'a str,
-    /// Whether the replicas were found.
+    /// Whether the client found the replicas.
     pub(super) found: bool,
     pub(super) wait: Duration,
     pub(super) addresses: &'a [String],

@@ -1,14 +1,15 @@
 //! The gate between an executor's thread and its replica.
 //!
-//! **Promise.** Results that an executor has passed on and its replica's log has not taken are bounded in
-//! bytes. They are results on their way ([`QUEUED_BYTES_MAX`]), results that the replica holds
+//! **Promise.** Results of an executor that the log of its replica has not taken are bounded in bytes. These
+//! are results on their way to the replica ([`QUEUED_BYTES_MAX`]), results that the replica holds
 //! ([`Settings::results_held_max`]), and one batch of results that the executor still has: 32 + 32 + 8.25
 //! MiB.
 //!
 //! A request does not show how long its result will be, and a replica cannot refuse a result, because later
-//! ones depend on it. So the executor's thread waits here before it passes on more. The gate opens when the
-//! log proceeds, or when the reign ends. The log may need the executor, if a replica whose acceptance is
-//! missing needs parts of a checkpoint. Then the leader steps back after half a second, which opens the gate.
+//! results depend on it. So the executor's thread waits here before it passes more results on. The gate opens
+//! when the log proceeds, or when the reign ends. The log itself may wait for the executor: it may miss the
+//! acceptance of a replica that needs parts of a checkpoint. In that case the leader steps back after half a
+//! second, which opens the gate.
 //!
 //! [`Settings::results_held_max`]: quorate_protocol::service::Settings::results_held_max
 
@@ -30,7 +31,7 @@ pub(super) struct Gate {
 
 #[derive(Debug, Default)]
 struct GateInner {
-    /// Results that the replica has not received, in bytes.
+    /// Size of the results on their way to the replica, in bytes.
     queued_bytes: usize,
     /// Whether the replica holds as many results as it may.
     is_shut: bool,
@@ -50,7 +51,7 @@ impl Gate {
         true
     }
 
-    /// Counts results on their way, until the passage is dropped.
+    /// Counts results on their way to the replica, until the returned passage is dropped.
     pub(super) fn pass(self: &Arc<Self>, bytes: usize) -> Passage {
         lock(&self.inner).queued_bytes += bytes;
         Passage { gate: self.clone(), bytes }
@@ -63,7 +64,7 @@ impl Gate {
     }
 }
 
-/// Results on their way to the replica. They count against the gate's bound until this value is dropped.
+/// Results on their way to the replica. They count towards the gate's bound until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Passage {
     gate: Arc<Gate>,
@@ -102,7 +103,7 @@ impl ResultLatch for Latch {
     }
 }
 
-/// Results on their way above which an executor waits, in bytes.
+/// Size of the results on their way to the replica above which an executor waits, in bytes.
 const QUEUED_BYTES_MAX: usize = 32 << 20;
 
 /// Interval at which a waiting executor checks whether its replica has ended.

@@ -45,11 +45,10 @@ pub(crate) struct Host {
     /// Upper bound of a service's state after a change, in bytes.
     state_bytes_max: usize,
     pipelining: Pipelining,
-    /// The journal of the main process. `side_journals` are the journals of further processes from which no
-    /// replica continues yet.
+    /// The directory with the journal of the main process.
     directory: Option<Directory>,
     side_journals: Mutex<Vec<SideJournal>>,
-    /// Services that the main process has served: it serves none of them again.
+    /// Services that the main process has served. It does not begin a replica of them again.
     served: Mutex<BTreeSet<String>>,
     door: Option<Door>,
 }
@@ -61,21 +60,23 @@ pub(crate) struct HostSettings {
     pub(crate) listener: Arc<TcpListener>,
     /// The address at which other processes reach the host.
     pub(crate) advertised: String,
-    /// The addresses at which the host's further processes listen, and at which other processes reach them.
+    /// The addresses for the host's further processes: where they listen, and where other processes reach
+    /// them.
     pub(crate) further_addresses: (String, Option<String>),
     /// Whether the host may listen at addresses other than loopback.
     pub(crate) insecure: bool,
     /// Addresses of other hosts.
     pub(crate) seeds: Vec<String>,
-    /// Agreed changes that are kept for replicas that lag, in bytes.
+    /// Upper bound of the agreed changes that a replica keeps for replicas that lag, in bytes.
     pub(crate) log_bytes_kept: usize,
     /// Whether each change is applied, reverted and applied again, and the states compared.
     pub(crate) checks: bool,
     /// Upper bound of a service's state after a change, in bytes.
     pub(crate) state_bytes_max: usize,
-    /// Whether the leader executes a write before the preceding write is chosen.
+    /// Whether the leader executes a write before the previous write is chosen.
     pub(crate) pipelining: Pipelining,
-    /// The directory of the host's replicas' logs, and the node's number there. `None` keeps logs in memory.
+    /// The directory for the logs of the host's replicas, and the node's number in it. `None` keeps logs in
+    /// memory.
     pub(crate) directory: Option<(PathBuf, u64)>,
     /// The address at which the host listens for calls over HTTP.
     pub(crate) http: Option<String>,
@@ -85,13 +86,14 @@ pub(crate) struct HostSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// Founds a new set with this one replica; other replicas join the set. A service is founded once: a
-    /// second founding makes another service of the same name. If a seed belongs to a set already, no set is
-    /// founded.
+    /// second founding makes another service of the same name. If a seed already belongs to a set, founding
+    /// fails.
     Found {
-        /// Wanted number of replicas: 1 to 15, best odd. Further replicas are spare, and replace failed ones.
+        /// Wanted number of replicas: 1 to 15, best odd. Further hosts are spare, and replace failed
+        /// replicas.
         replicas: u8,
     },
-    /// Joins the set to which the seeds belong, as soon as a seed names it.
+    /// Joins the set of the seeds, as soon as a seed shows the set.
     Join,
 }
 
@@ -233,12 +235,12 @@ impl Host {
         let word = Bytes::copy_from_slice(&word.to_le_bytes());
         let put = (0..count).try_for_each(|_| stub.call_raw(word.clone()).wait());
         put.inspect_err(|_| {
-            // No client knows of the service yet, so it is withdrawn.
+            // Restoring failed, and no client knows of the service yet, so the host withdraws it.
             let _ = self.withdraw(name);
         })
     }
 
-    /// Refuses a state above the bound, with which no change could be made.
+    /// Refuses a state above the bound, because every further change would be refused.
     fn check_size(&self, bytes: usize) -> Result<(), Error> {
         let limit = self.state_bytes_max;
         if bytes > limit { Err(Error::TooLarge { bytes, limit }) } else { Ok(()) }
@@ -271,7 +273,7 @@ impl Host {
                     "the service `{name}` cannot be joined without seeds: name a host that serves `{name}`"
                 )));
             }
-            // A host that joins gives no number of replicas, because the founder's number is used.
+            // A host that joins passes no number of replicas, because the founder's number counts.
             Begin::Join => 0,
         };
         let first = postcard::to_stdvec(&state).map_err(|error| {
@@ -281,8 +283,8 @@ impl Host {
         let terms = Terms { beginning: xxh3_64(&first), replicas, durable: self.directory.is_some() };
         let options = ReplicaOptions::new(service::Settings {
             log: paxos::Settings { log_bytes_kept: self.log_bytes_kept, ..paxos::Settings::default() },
-            // Requests may wait for each other at the service, so executing one at a time could block for
-            // ever.
+            // Requests may wait for each other in the service, so executing one request at a time could block
+            // for ever.
             pipelining: if any_order { Pipelining::Speculative } else { self.pipelining },
             whole_states: S::CARRIES == Carries::State,
             any_order,
@@ -310,8 +312,8 @@ impl Host {
         Ok(())
     }
 
-    /// Gives the name to this slot. Fails if another slot has the name, and the replica of that slot may come
-    /// back.
+    /// Reserves the slot's name for this slot. Fails if another slot has the name, unless that slot's replica
+    /// has ended for good and no journal of it is kept.
     fn take_in(&self, slot: &Arc<ServiceSlot>) -> Result<(), Error> {
         let mut slots = lock(&self.host_shared.slots);
         if let Some(there) = slots.get(&slot.name) {
@@ -334,7 +336,8 @@ impl Host {
         Ok(())
     }
 
-    /// Takes the side journal that has a log of this service, if there is one.
+    /// Removes the side journal that has a log of this service from the list, and returns it, if there is
+    /// one.
     fn take_side_journal(&self, channel: Channel) -> Option<SideJournal> {
         let mut side_journals = lock(&self.side_journals);
         let place = side_journals
@@ -359,7 +362,7 @@ impl Host {
         Ok(life)
     }
 
-    /// Continues the replica that wrote this log, in a side journal or in the main journal.
+    /// Continues a replica from the log that it wrote, in a side journal or in the main journal.
     fn go_on(
         &self,
         slot: &ServiceSlot,
@@ -375,7 +378,7 @@ impl Host {
                 let first = side_journal.directory.first;
                 let known_at =
                     ServiceEndpoint::known_at(side_journal.disk.process(), log.clone(), options.clone());
-                // The channel belonged to the former replica.
+                // The records of the former replica in the main journal are not needed any longer.
                 host_shared.main.release(name);
                 (host_shared.further_process(Some(side_journal), known_at)?, first)
             }
@@ -402,7 +405,7 @@ impl Host {
         Ok(life)
     }
 
-    /// Founds the service's replica set, unless a process at one of the seeds already has a set for it.
+    /// Founds the service's set, unless a process at one of the seeds already shows a set for the service.
     fn found(&self, life: &ReplicaLife, terms: Terms) -> Result<(), Error> {
         let (process, endpoint) = (&life.runs_in.process, &life.endpoint);
         let asks = !self.host_shared.seeds.is_empty();
@@ -434,7 +437,7 @@ impl Host {
         }
     }
 
-    /// Copies the host's replica's state: [`Node::export`](crate::Node::export).
+    /// Copies the state of the host's replica: [`Node::export`](crate::Node::export).
     pub(crate) fn export(&self, name: &str) -> Result<Export, Error> {
         let slot = self.host_shared.slot(name);
         slot.ok_or_else(|| Error::start(format!("this node serves no service `{name}`")))?.export()
@@ -465,27 +468,27 @@ impl Host {
     }
 }
 
-/// The way in which a service is executed.
+/// The way in which a host executes a service.
 struct ExecutionMode<S: Service> {
     restoring: Restoring,
-    /// Whether the executor has threads of its own.
+    /// Whether the service has threads of its own, which complete requests in any order.
     any_order: bool,
     made: fn(ServiceExecutor<S>) -> ExecutorKind,
 }
 
-/// The properties of a service's executors, over all lives of its replica.
+/// The settings of a service's executors, for all lives of the service's replica.
 struct ExecutorSettings<S: Service> {
     /// Whether each change is checked.
     checks: bool,
     /// Upper bound of the state after a change, in bytes.
     state_bytes_max: usize,
-    /// Whether the executor has threads of its own.
+    /// Whether the service has threads of its own, which complete requests in any order.
     any_order: bool,
     made: fn(ServiceExecutor<S>) -> ExecutorKind,
 }
 
 /// Returns a function that makes the service. Its first call uses the given state, and later calls decode
-/// that state's bytes.
+/// that state from its bytes.
 fn make_service<S: Service>(
     given: (S, Restoring),
     first: Vec<u8>,
@@ -552,11 +555,11 @@ fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
     })
 }
 
-/// Time for which the seeds are asked before a set is founded.
+/// Time for which a founder asks the seeds for a set.
 const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time that the call for a part of a restored state may take. Only the set's founder has to agree on the
-/// part.
+/// Time that the call for a part of a restored state may take. The founder is the only replica at that time,
+/// so no other replica has to agree.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Upper bound of the number of replicas in a set.

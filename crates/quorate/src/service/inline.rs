@@ -4,11 +4,11 @@
 //! ([`quorate_roles::services::Inline`]). The promises of an executor's thread hold here, too.
 //!
 //! **The meter.** A thread that serves links and runs user code does only one of them at a time, and a leader
-//! that is silent for long is deposed. So the time of each batch of orders to execute or to apply is
-//! measured. A batch with more than 50 µs an order adds to an account, the more the longer it took; other
-//! batches subtract from it. A service whose account is full gets a thread of its own, for good. A single
-//! batch of two thirds of a second fills the account. A thread that the system suspends now and then does
-//! not.
+//! that is silent for long is deposed. So the meter measures the time of each batch of orders to execute or
+//! to apply. A batch with more than 50 µs an order adds to an account, the more the longer it took; other
+//! batches subtract from the account. A service whose account is full gets a thread of its own, for good. A
+//! single batch of two thirds of a second fills the account. The account does not fill if the system merely
+//! suspends the thread now and then.
 
 use std::time::{Duration, Instant};
 
@@ -65,14 +65,14 @@ impl InlineExecutor for Metered {
     }
 }
 
-/// An account of long batches.
+/// An account of the batches that took long.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     account: u32,
 }
 
 impl Meter {
-    /// Counts a batch of `orders` orders. Returns whether the account is full.
+    /// Counts a batch of `orders` orders that took `span`. Returns whether the account is full.
     pub(super) fn is_full(&mut self, span: Duration, orders: u32) -> bool {
         if span > ORDER_MAX * orders {
             let more = 1 + span.as_millis() / CHARGE_MILLIS;
@@ -87,7 +87,7 @@ impl Meter {
 /// Upper bound of the time of a short order.
 const ORDER_MAX: Duration = Duration::from_micros(50);
 const ACCOUNT_MAX: u32 = 64;
-/// Time of a long batch, in milliseconds, for which the batch adds one more to the account.
+/// Time in milliseconds for which a long batch adds one more to the account.
 const CHARGE_MILLIS: u128 = 10;
 
 #[cfg(test)]

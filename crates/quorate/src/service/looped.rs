@@ -1,25 +1,27 @@
-//! Services with threads of their own: requests complete in any order, which becomes the order of the log.
+//! Services with threads of their own. They complete requests in any order, and this becomes the order of the
+//! log.
 //!
-//! A [`Service`] executes its requests one by one, in order of arrival. A [`ServiceLoop`] receives them and
-//! completes them when it wants, on threads of its own: a job may wait for a machine while other jobs are
-//! done (003 §III.C.1, the matchmaker). The completion is the decisive moment: it reads the state, applies
-//! the change, and takes the instance's place in the log, in one step.
+//! A [`Service`] executes its requests one by one, in order of arrival. A [`ServiceLoop`] receives requests
+//! and completes each of them when it wants, on threads of its own. For example, a job may wait for a machine
+//! while other jobs are done (003 §III.C.1, the matchmaker). The completion is one step: it reads the state,
+//! applies the change, and takes the instance's place in the log.
 //!
 //! ```text
 //!   replica ── Execute ──▶ tasks ── next ──▶ threads ── complete ──▶ state, undo, results ──▶ replica
 //!           ── Revert ───▶ (the reign is over: tasks are void, `next` ends)
 //! ```
 //!
-//! **Reigns.** Threads work at the leader alone. When a reign ends, [`TaskQueue::next`] ends, and uncompleted
-//! tasks are void: callers call again at the next leader, whose threads get the tasks again. So a thread
-//! keeps data of a reign only on its own stack.
+//! **Reigns.** Only the leader's threads work. When a reign ends, [`TaskQueue::next`] returns `None`, and
+//! uncompleted tasks are void. Callers call again at the next leader, whose threads get the tasks. So a
+//! thread must keep data of a reign only on its own stack.
 //!
-//! **Checkpoints.** A checkpoint holds chosen changes, and tasks may wait for long. So when a leader needs a
-//! checkpoint, nothing is completed until all completed tasks are chosen, and the checkpoint is taken
-//! ([`Event::Rest`]): one round of the replicas.
+//! **Checkpoints.** A checkpoint holds only chosen changes, and tasks may wait for long. So when a leader
+//! needs a checkpoint, it completes no task until the changes of all completed tasks are chosen and the
+//! checkpoint is taken ([`Event::Rest`]). This takes one round of the replicas.
 //!
-//! **The lock.** Threads and the replica's orders take turns at the state. A thread with a long computation
-//! first looks at the state ([`TaskQueue::look`]), computes without the lock, and completes with the result.
+//! **The lock.** The service's threads and the thread that executes the replica's orders share the state
+//! under a lock. A thread with a long computation first looks at the state ([`TaskQueue::look`]), computes
+//! without the lock, and completes the task with the result.
 
 use std::{
     fmt,
@@ -43,7 +45,7 @@ use super::{
 
 use crate::lock::lock;
 
-/// A service that completes its requests by threads of its own, in any order. It has no transactions.
+/// A service that completes its requests on threads of its own, in any order. It has no transactions.
 ///
 /// ```
 /// use quorate::service::{Cx, TaskQueue, Executed, Service, ServiceLoop};
@@ -99,9 +101,9 @@ pub trait ServiceLoop: Service<Request: Send> {
         1
     }
 
-    /// Takes tasks and completes them, until [`TaskQueue::next`] ends with the reign or the replica. Each
-    /// thread of the service calls this function once for each reign. If the function panics, the tasks that
-    /// it holds are rejected, and the thread calls the function again.
+    /// Takes tasks and completes them, until [`TaskQueue::next`] returns `None` because the reign or the
+    /// replica has ended. Each thread of the service calls this function once for each reign. If the function
+    /// panics, the tasks that it holds are rejected, and the thread calls the function again.
     fn run(tasks: &TaskQueue<Self>)
     where
         Self: Sized;
@@ -119,7 +121,7 @@ pub struct Task<S: Service> {
     reign: u64,
     work: u64,
     read: bool,
-    /// The request, until it is completed.
+    /// The request; `None` once the task is completed.
     request: Option<S::Request>,
 }
 
@@ -144,8 +146,8 @@ impl<S: Service> TaskQueue<S> {
         self.next_until(None)
     }
 
-    /// Waits for the next request, at most for `patience`. `None` means that none came, unless [it is
-    /// over](TaskQueue::is_over).
+    /// Waits for the next request, at most for `patience`. `None` means that no request came in time, or that
+    /// [the reign is over](TaskQueue::is_over).
     pub fn next_within(&self, patience: Duration) -> Option<Task<S>> {
         self.next_until(Some(Instant::now() + patience))
     }
@@ -190,14 +192,14 @@ impl<S: Service> Task<S> {
     }
 
     /// Completes the task with the result of [`Service::execute`] in the present state. Returns whether the
-    /// completion takes effect: a task of an earlier reign is void.
+    /// completion takes effect. It does not if the task's reign is over.
     pub fn execute(mut self) -> bool {
         let request = self.request.take().expect("a task is completed only once");
         self.finish(|state, cx| state.execute(&request, cx))
     }
 
-    /// Completes the task with the result of `find` in the present state. `find` should be short, because
-    /// everything else waits meanwhile. Returns whether the completion takes effect.
+    /// Completes the task with the result of `find` in the present state. `find` should be short, because all
+    /// other threads of the service wait meanwhile. Returns whether the completion takes effect.
     pub fn complete(mut self, find: impl FnOnce(&S, &mut Cx<'_>) -> Executed<S>) -> bool {
         self.request = None;
         self.finish(find)
@@ -240,7 +242,7 @@ impl<S: Service> Drop for Task<S> {
 pub(super) struct Looped<S: ServiceLoop>(pub(super) ServiceExecutor<S>);
 
 impl<S: ServiceLoop> Runner for Looped<S> {
-    /// Starts the threads; the present thread executes the replica's orders.
+    /// Starts the service's threads, and executes the replica's orders on the present thread.
     fn run(self: Box<Self>, orders: Receiver<ExecutorOrder>, outlet: Arc<dyn Outlet>) {
         let inner =
             LoopInner { executor: self.0, results: Results::default(), tasks: Tasks::default(), over: false };
@@ -272,7 +274,7 @@ impl<S: ServiceLoop> Runner for Looped<S> {
     }
 }
 
-/// Executes an order of the replica, or queues it for the threads.
+/// Executes an order of the replica, or queues it as a task for the service's threads.
 fn take<S: ServiceLoop>(
     service: &mut ServiceExecutor<S>,
     order: Event,
@@ -306,7 +308,7 @@ fn work<S: ServiceLoop>(shared: &Arc<LoopShared<S>>) {
             inner.tasks.reign()
         };
         let tasks = TaskQueue { shared: shared.clone(), reign };
-        // The panic has been printed, and the thread's tasks were rejected.
+        // A panic has been printed, and the tasks that the thread held were rejected.
         let _ = catch_unwind(AssertUnwindSafe(|| S::run(&tasks)));
     }
 }

@@ -1,62 +1,64 @@
 //! Replicated services: a trait in plain Rust, a host for its replicas, a stub for its callers.
 //!
-//! **Promise.** A [`Service`] that uses clock, chance or threads appears to its callers as one that never
-//! fails, while a majority of its replicas lives: calls are linearizable, and each takes effect exactly once.
-//! Every call ends in a reply or in one [`Error`](crate::Error), which says what may have happened.
+//! **Promise.** A [`Service`] may use the clock, chance and threads. While a majority of its replicas lives,
+//! the service appears to its callers as one process that never fails: calls are linearizable, and each takes
+//! effect exactly once. Every call ends in a reply or in one [`Error`](crate::Error), which says what may
+//! have happened.
 //!
 //! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI. The protocol, its invariants and its
 //! attacks are in [`quorate_protocol::service`]. This module hosts the protocol.
 //!
 //! **Roles.** A hosting [node](crate::Node) has a process with replicas of any number of services, one
 //! [channel](quorate_node::Channel) each, on one protocol thread. Each service has an *executor*: a thread
-//! that runs the user's code. A calling node has a process with clients, from which [`Stub`]s call. Both
-//! stand alone: they need no tables and no routers.
+//! that runs the user's code. A calling node has a process with clients, through which [`Stub`]s call.
+//! Hosting and calling nodes need no tables and no routers.
 //!
 //! ```text
 //!   caller ── call ──▶ stub ─▶ protocol thread ═══ links ═══▶ protocol thread ── Execute … ──▶ executor
 //!      ◀── wakes ───────────── Client                         Replica         ◀─ Executed … ─ apply, revert
 //! ```
 //!
-//! **Names.** The builder of a node names the domain of its processes. Within a domain, the channel of a
-//! service is a hash of the service's name. Each set of replicas has an id of 64 random bits, drawn when the
-//! set is founded. A replica shows this id, a print of the first state and the wanted number of replicas to
-//! every process that opens a session at the channel. Sessions exist only within a set (`service_endpoint`).
+//! **Names.** The builder of a node sets the name of the domain of its services. Within a domain, the channel
+//! of a service is a hash of the service's name. Each set of replicas has an id of 64 random bits, drawn when
+//! the set is founded. A replica shows this id, a print of the first state and the wanted number of replicas
+//! to every process that opens a session at the channel. Sessions exist only within a set
+//! (`service_endpoint`).
 //!
 //! **Invariants.**
 //!
-//! - *Orders are executed in the order in which the replica gave them*: one channel, one thread, and results
-//!   leave in order.
-//! - *All replicas of a set began in the same state*: a joiner whose first state has another print ends
-//!   before it becomes a replica.
-//! - *The state changes in `apply` and `revert` alone*, at the leader as at its backups: `execute` only
-//!   borrows it.
+//! - *The executor executes orders in the order in which the replica gave them*: there is one channel and one
+//!   thread, and results leave in order.
+//! - *All replicas of a set began in the same state*: if a joiner's first state has another print, the joiner
+//!   ends before it becomes a replica.
+//! - *The state changes in `apply` and `revert` alone*, at the leader and at its backups: `execute` only
+//!   borrows the state.
 //! - *An unknown state is not used*: a panic in `apply` or `revert` ends the replica.
-//! - *User code blocks the protocol thread only if it declares itself short*, and only while it is
-//!   (`inline`). Otherwise that thread passes orders on without waiting, and a replica whose executor falls
-//!   256 MiB behind ends.
-//! - *A process that ended a replica does not begin another of that set*: its promises are gone with it. The
-//!   replica comes back as another process of the same program (`slot`).
+//! - *User code runs on the protocol thread only if the service declares itself short*, and only while it is
+//!   short (`inline`). Otherwise that thread passes orders on without waiting, and a replica whose executor
+//!   falls 256 MiB behind ends.
+//! - *A process that ended a replica never begins another replica of that set*, because its promises in the
+//!   set are lost. The replica comes back as another process of the same program (`slot`).
 //!
 //! **Attacks considered.**
 //!
-//! - *A service is founded twice.* The second founder asks its seeds first, and is refused if one shows a
-//!   set. If it could reach none, there are two sets; no replica or client of one has a link to the other,
-//!   and each logs the meeting.
-//! - *A host founds, is killed, and is started with the same command line.* The same rule holds: its seeds
-//!   show the set, which goes on without it.
-//! - *A request makes the leader's `apply` panic.* Its change was not proposed. The replica resigns: it
-//!   rejects the request before it ends. So the next leader does not try the request, which would end that
-//!   leader, too.
-//! - *A caller sends a write as a read.* The executor looks at the result, and rejects a read that would
-//!   change something.
+//! - *A service is founded twice.* The second founder asks its seeds first, and founding fails if a seed
+//!   shows a set. If the founder reaches no seed, there are two sets. No replica or client of one set has a
+//!   session with the other set, and both log that they have met.
+//! - *A host founds a set, is killed, and is started again with the same command line.* The founder asks its
+//!   seeds again. They show the set, which goes on without the killed host, so founding fails.
+//! - *A request makes the leader's `apply` panic.* The leader has not proposed the request's change. Its
+//!   replica resigns: it rejects the request before it ends. Otherwise the next leader would try the request,
+//!   and end in the same way.
+//! - *A caller sends a write as a read.* The executor checks the result, and rejects a read that would change
+//!   something.
 //! - *A clock jumps back, or a new leader's clock is behind.* Changes and checkpoints carry the clock, and
-//!   [`Cx::clock`] never shows less than the time that it has seen.
-//! - *The caller loses interest.* The call goes on; its answer is dropped on arrival.
+//!   [`Cx::clock`] never returns an earlier time than a time that it has seen.
+//! - *A caller no longer waits.* The call goes on, and its answer is dropped on arrival.
 //!
-//! **Where we differ, and why.** In the sketch, `execute` returns `(Reply, Option<Delta>)`. Here it returns
-//! [`Executed`], because a service must be able to refuse. `checkpoint` and `restore` are no methods: a state
-//! is `serde`, and a state with another form in bytes implements `Serialize` itself. A call is named by the
-//! session's count, not by a digest.
+//! **Where we differ, and why.** In the sketch of the source, `execute` returns `(Reply, Option<Delta>)`.
+//! Here it returns [`Executed`], because a service must be able to refuse a request. There are no methods
+//! `checkpoint` and `restore`, because `serde` encodes and decodes the state. A state with another form in
+//! bytes implements `Serialize` itself. The name of a call is its number in the session, not a digest.
 
 mod caller;
 mod cx;
@@ -128,43 +130,44 @@ pub trait Service: Serialize + DeserializeOwned + Send + 'static {
     type Reply: Serialize + DeserializeOwned;
     /// A change of the state.
     type Delta: Serialize + DeserializeOwned;
-    /// The data that takes a change back.
+    /// The data with which [`Service::revert`] takes a change back.
     type Undo: Send;
 
-    /// The part of a request that an instance of the log carries in addition to the reply.
+    /// The form in which an instance of the log carries the change of a request, in addition to the reply.
     const CARRIES: Carries = Carries::Delta;
 
-    /// Whether executing or applying a request takes some microseconds. Then the thread that serves the links
-    /// executes and applies the requests, which saves two wake-ups of threads for each call. That thread does
-    /// nothing else meanwhile. So a service whose requests repeatedly take longer than 50 µs gets a thread of
-    /// its own after all, and its host logs that.
+    /// Whether executing or applying a request takes only some microseconds. If so, the thread that serves
+    /// the links executes and applies the requests, which saves two wake-ups of threads for each call. While
+    /// it does so, that thread does nothing else. So a service whose requests repeatedly take longer than 50
+    /// µs gets a thread of its own after all, and its host logs that.
     const SHORT: bool = false;
 
-    /// Finds the result of a request in the present state. Only the leader calls this method: once for a
-    /// request or, after a failure, once more at the next leader, whose state then has no effect of the first
-    /// call. The method may use the clock, random numbers and threads; what it learns from them goes into the
-    /// reply and the delta. A panic rejects the request.
+    /// Finds the result of a request in the present state. Only the leader calls this method, once for a
+    /// request. After a failure the next leader may call it again, in a state without any effect of the first
+    /// call. The method may use the clock, random numbers and threads. The reply and the delta must contain
+    /// whatever depends on these. A panic rejects the request.
     fn execute(&self, request: &Self::Request, cx: &mut Cx<'_>) -> Executed<Self>;
 
-    /// Changes the state. Every replica calls this method, and the method must have the same effect at each
-    /// replica, so it must use neither clock nor chance. The returned value is what [`Service::revert`] needs
-    /// to take the change back. A panic ends the replica.
+    /// Changes the state. Every replica calls this method. It must have the same effect at each replica, so
+    /// it must use neither clock nor chance. Returns the data that [`Service::revert`] needs to take the
+    /// change back. A panic ends the replica.
     fn apply(&mut self, delta: &Self::Delta) -> Self::Undo;
 
-    /// Takes back the last change that was applied and not reverted, apart from changes that touch other
-    /// [`keys`](Service::keys).
+    /// Takes back the latest applied change that was not taken back yet. Changes that touch other
+    /// [`keys`](Service::keys) do not count here.
     fn revert(&mut self, undo: Self::Undo);
 
     /// Returns names of the data that a request touches, such as hashes of keys. Requests without a common
-    /// name may be executed in any order, and their changes reverted in any order. The default, no names,
-    /// means that a request touches everything. A transaction has the data that its requests touch to itself,
-    /// or shares the data if they are reads.
+    /// name may be executed in any order, and their changes may be reverted in any order. The default is no
+    /// names, and means that a request touches all data. A transaction locks the data that its requests
+    /// touch; other transactions may read the data that it only reads.
     fn keys(request: &Self::Request) -> Vec<u64> {
         let _ = request;
         Vec::new()
     }
 
-    /// Says whether a request changes nothing, whatever the state. Reads need no agreement, and are cheaper.
+    /// Returns whether a request may change the state. Reads need no agreement of the replicas, and are
+    /// cheaper.
     fn kind(request: &Self::Request) -> Kind {
         let _ = request;
         Kind::Write
@@ -177,11 +180,12 @@ pub enum Carries {
     /// The change.
     Delta,
     /// The request, and the values that the leader drew from clock and chance: every replica executes the
-    /// request again. It pays if a request is shorter than its change. [`Service::execute`] must depend only
-    /// on the state, the request and [`Cx`]; a replica that gets another result ends.
+    /// request again. This form pays if a request is shorter than its change. [`Service::execute`] must
+    /// depend only on the state, the request and [`Cx`]. A replica that gets another result ends.
     Witness,
-    /// The whole new state, 4 MiB at most: for small states whose changes are hard to express. A state
-    /// replaces all earlier states. Transactions and plain calls exclude each other, whatever their keys.
+    /// The whole new state, 4 MiB at most. This form is for small states whose changes are hard to express.
+    /// The replicas need only the latest state. Transactions and plain calls exclude each other, whatever
+    /// their keys.
     State,
 }
 
@@ -190,7 +194,7 @@ pub enum Carries {
 pub enum Kind {
     /// The request may change the state.
     Write,
-    /// The request changes nothing. A read that would change something is rejected.
+    /// The request changes nothing. The executor rejects a read that would change something.
     Read,
 }
 
@@ -198,7 +202,7 @@ pub enum Kind {
 pub enum Executed<S: Service> {
     /// A reply without a change.
     Unchanged(S::Reply),
-    /// A reply and a change, which was not applied yet.
+    /// A reply and a change, which is not applied yet.
     Changed(S::Reply, S::Delta),
     /// A refusal for this reason, without a change.
     Rejected(String),
@@ -207,7 +211,7 @@ pub enum Executed<S: Service> {
 /// Upper bound of the state after a change, unless a host sets another bound, in bytes.
 pub(crate) const STATE_BYTES_MAX: usize = encoder::STATE_BYTES_MAX;
 
-/// The domain of services of nodes that name none.
+/// The name of the default domain of services.
 pub(crate) const DOMAIN: &str = "quorate services";
 
 /// Returns the domain of this name.

@@ -1,21 +1,22 @@
 //! A service as the object of its executor: the user's code and state.
 //!
-//! **Failures.** A panic in `execute` rejects the request: the state was only borrowed. A panic in `apply` or
-//! `revert` leaves an unknown state. Bytes that do not decode are rejected if they came from a client, and
-//! cannot be applied if they came from another replica.
+//! **Failures.** A panic in `execute` rejects the request, because `execute` only borrowed the state. A panic
+//! in `apply` or `revert` leaves an unknown state. If the bytes of a client's request do not decode, the
+//! request is rejected. If the bytes of another replica's change do not decode, the change cannot be applied,
+//! and this replica ends.
 //!
 //! **Bytes.** A change is the clock of the leader, followed by the content that [`Service::CARRIES`] chooses:
-//! the delta, or the [`Witness`]. If the log carries states, the executor takes them.
+//! the delta, or the [`Witness`]. If the log carries whole states, the executor encodes and restores them.
 //!
 //! **Size.** A state has a bound, in bytes of its checkpoint, because a checkpoint is one record of a
-//! journal, and is held in memory. The object adds the bytes of changes to the last exact size. If the sum
-//! passes the bound, it measures the state. It takes back and refuses a change that made the state larger
-//! than the bound. A change that makes a state smaller is never refused for this. Backups apply all chosen
+//! journal, and is held in memory. The object adds the bytes of changes to the last measured size. If the sum
+//! exceeds the bound, the object measures the state. It takes back and refuses a change that made the state
+//! larger than the bound, unless the change made the state smaller than before. Backups apply all chosen
 //! changes.
 //!
 //! **Checks.** A host can check its services. Then the leader applies each change, takes it back, and applies
-//! it again from its bytes. It compares the states before and after byte by byte. A wrong `revert`, or a
-//! delta that decodes to another delta, refuses the request and ends the replica.
+//! it again from its bytes. It compares the states before and after byte by byte. If `revert` is wrong, or a
+//! delta decodes to another delta, the leader refuses the request and its replica ends.
 
 use std::{
     borrow::Cow,
@@ -34,7 +35,7 @@ use super::{
     encoder::{Encoder, STATE_BYTES_MAX, decode},
 };
 
-/// A service's state, and all that its code needs.
+/// A service's state, and all that the service's code needs.
 pub(super) struct ServiceObject<S: Service> {
     pub(super) state: S,
     clock: Clock,
@@ -48,8 +49,8 @@ pub(super) struct ServiceObject<S: Service> {
     size_max: usize,
 }
 
-/// The content of a change that is executed again: all values that the leader drew, and a print of the
-/// result.
+/// The content of a change that backups execute again: the request, all values that the leader drew, and a
+/// print of the result.
 #[derive(Serialize, Deserialize)]
 struct Witness<'a> {
     #[serde(borrow)]
@@ -127,7 +128,7 @@ impl<S: Service> ServiceObject<S> {
         }
     }
 
-    /// Sets the present size of the state and its bound, in bytes.
+    /// Sets the present size of the state, and the upper bound of its size, in bytes.
     pub(super) fn with_size(self, size: usize, size_max: usize) -> Self {
         ServiceObject { size, size_max, ..self }
     }
@@ -160,7 +161,7 @@ impl<S: Service> ServiceObject<S> {
         Ok(Execution { reply, change: Some((change, undo)) })
     }
 
-    /// Counts an applied change, or takes it back if it made the state too large.
+    /// Adds the size of an applied change. Takes the change back if it made the state too large.
     fn grow(&mut self, bytes: usize, delta: &S::Delta, undo: S::Undo) -> Result<S::Undo, Refused> {
         self.size += bytes;
         if self.size <= self.size_max {
@@ -184,7 +185,7 @@ impl<S: Service> ServiceObject<S> {
         )))
     }
 
-    /// Returns the size of the state, in bytes.
+    /// Returns the exact size of the state, in bytes.
     pub(super) fn measure(&self) -> Result<usize, Refused> {
         let size = postcard::serialize_with_flavor(&self.state, postcard::ser_flavors::Size::default());
         size.map_err(|error| Refused::Torn(format!("the state does not serialise: {error}")))
@@ -224,7 +225,7 @@ impl<S: Service> ServiceObject<S> {
                         let request = Cow::Borrowed(&request[..]);
                         (encoder.encode(&front, &Witness { request, drawn, print })?, bytes)
                     }
-                    // The change's bytes are the new state, which has its own bound.
+                    // The change's bytes are the new state, which has a bound of its own.
                     Carries::State => (Bytes::new(), 0),
                 };
                 Ok(ExecutionOutcome { reply, change: Some((delta, change)), bytes })
@@ -286,7 +287,7 @@ impl<S: Service> ServiceObject<S> {
     }
 }
 
-/// Says at which byte two states differ, if they do.
+/// Compares two states. If they differ, the error says at which byte.
 fn same(one: &[u8], other: &[u8]) -> Result<(), String> {
     if one == other {
         return Ok(());
@@ -308,8 +309,8 @@ pub(super) fn requested<S: Service>(request: &[u8]) -> Result<S::Request, String
     decode(request).map_err(|why| format!("the request does not decode as a request of this service: {why}"))
 }
 
-/// Returns the print of a delta, which exposes a witness with another result, and the delta's length in
-/// bytes.
+/// Returns the print of a delta, and its length in bytes. A witness whose second execution has another result
+/// is found by this print.
 fn print(delta: &impl Serialize) -> Result<(u64, usize), postcard::Error> {
     let bytes = postcard::to_stdvec(delta)?;
     Ok((xxhash_rust::xxh3::xxh3_64(&bytes), bytes.len()))

@@ -1,8 +1,8 @@
-//! The state of a service at one of its replicas.
+//! The present state of a replica of a service.
 
 use quorate_protocol::ProcessId;
 
-/// The present state of a replica.
+/// The state of a service at one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaStatus {
     /// The process that hosts the replica.
@@ -13,16 +13,17 @@ pub struct ReplicaStatus {
     pub leader: Option<ProcessId>,
     /// Whether this replica executes calls.
     pub serving: bool,
-    /// Whether the thread that serves the links also executes the service
+    /// Whether the thread that serves the links also executes the service's requests
     /// ([`Service::SHORT`](super::Service::SHORT)).
     pub inline: bool,
-    /// The replicas and their addresses. This process is among them once it is admitted and not spare.
+    /// The replicas and their addresses. This process is one of them once it has been admitted as a replica.
     pub replicas: Vec<(ProcessId, String)>,
-    /// Number of changes in the replica's state; at a leader some may not be agreed on yet.
+    /// Number of changes in the replica's state. At a leader, the replicas may not have agreed on some of
+    /// them yet.
     pub changes: u64,
     /// Number of checkpoints of other replicas that replaced this replica's state.
     pub restored: u64,
-    /// The address at which other processes reach the replica. The address differs from the host's once the
+    /// The address at which other processes reach the replica. It differs from the host's address once the
     /// replica has come back as another process.
     pub address: Option<String>,
     /// Number of replicas of this service that this host has had so far, one after another.
@@ -31,8 +32,8 @@ pub struct ReplicaStatus {
     pub last_end: Option<String>,
     /// The reason why the host starts no further replica.
     pub ended: Option<String>,
-    /// Former replica processes whose journals are kept, because they ended otherwise than by being voted
-    /// out: the set may still count on them. A journal goes when the set has voted its process out, or when
-    /// the service is withdrawn here.
+    /// Former processes of the replica whose journals the host keeps. The set has not voted these processes
+    /// out, so it may still count on their journals. The host removes a journal when the set has voted the
+    /// process out, or when the service is withdrawn here.
     pub kept: Vec<ProcessId>,
 }

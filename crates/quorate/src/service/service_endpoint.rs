@@ -1,4 +1,4 @@
-//! The endpoint of a service as this library hosts it.
+//! The endpoint of a service in this library.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,8 @@ pub(super) type Command = services::endpoint::Command<LibraryHost>;
 pub(super) type Event = services::endpoint::Event<LibraryHost>;
 pub(super) type Inline = services::Inline<Metered>;
 
-/// This library, which executes services on threads or on the protocol thread.
+/// The host of endpoints in this library. It executes services on threads of their own or on the protocol
+/// thread.
 pub(super) enum LibraryHost {}
 
 impl EndpointHost for LibraryHost {
@@ -24,7 +25,8 @@ impl EndpointHost for LibraryHost {
     type Successor = SharedStatus;
 }
 
-/// The present state of the process that replaced a replica. It names the leader and the replicas.
+/// The present state of the process that replaced a replica. A redirect reads the leader and the replicas in
+/// it.
 pub(super) struct SharedStatus(pub(super) Arc<Mutex<ReplicaStatus>>);
 
 impl Successor for SharedStatus {

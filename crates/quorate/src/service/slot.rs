@@ -1,31 +1,33 @@
-//! A service of a host: one replica after another.
+//! A host's slot for one service, which holds one replica after another.
 //!
 //! A replica may end for good as the process that it is: the other replicas went on without it, the service
-//! panicked and left an unknown state, or it was too slow. That process's promises in the set are gone with
-//! it, so the replica cannot begin again under its name. All services of a host are one process, whose other
-//! replicas go on. So the ended replica comes back as a *further* process, with its own links, port and, if
-//! the host has a disk, its own journal. It joins its former set in the service's first state, like any new
-//! replica.
+//! panicked and left an unknown state, or the service was too slow. The promises of that process in the set
+//! are lost, so a replica with its identity must not begin again. All services of a host are in one process,
+//! and the other services must go on. So the ended replica comes back as a *further* process, with its own
+//! links, port and, if the host has a disk, its own journal. It joins its former set in the service's first
+//! state, like any new replica.
 //!
 //! ```text
 //!   host ── main process ── replica of a          replica of b ended: a redirect of b
 //!       └── further process ────────────────────  replica of b, which joined again
 //! ```
 //!
-//! At the main process a redirect stays, because callers and hosts know the host by its address: it shows
-//! them the set, and directs them to the replicas that the successor knows (`service_endpoint`).
+//! At the main process a *redirect* takes the replica's place, because callers and other hosts know the host
+//! by the address of this process. The redirect shows them the set, and directs them to the replicas that the
+//! successor knows (`service_endpoint`).
 //!
 //! **Journals are kept** as long as the set may count on them. The cause that ends one replica (a panic, an
-//! `apply` that panics, bytes that do not decode) may end all, at the same change. Then their journals are
-//! all that is left of the set. So the journal of an ended replica goes only when its successor, as a replica
-//! itself, knows that the set goes on without that process, or when an operator withdraws the service. If the
-//! host is restarted before that, the replica continues from the journal.
+//! `apply` that panics, bytes that do not decode) may end all replicas, at the same change. In that case
+//! their journals are all that is left of the set. So the host removes the journal of an ended replica only
+//! in two cases: the successor has become a replica and knows that the set goes on without the ended process,
+//! or an operator withdraws the service. If the host is restarted before that, the replica continues from the
+//! journal.
 //!
-//! **A replica that ends again and again** (a change at which `apply` panics) comes back after a pause that
-//! doubles, because each return costs the other replicas a checkpoint.
+//! **A replica that ends again and again**, for example because `apply` panics at a change, comes back after
+//! a pause. The pause doubles each time, because each return costs the other replicas a checkpoint.
 //!
-//! **After a restart** of a durable host, a service continues from its side journal if there is one. The
-//! records of its former replica in the host's journal are dropped.
+//! **After a restart** of a durable host, a service continues from its side journal if there is one. The host
+//! drops the records of the service's former replica in its own journal.
 
 use std::{
     collections::BTreeMap,
@@ -62,7 +64,7 @@ use crate::{
     seek,
 };
 
-/// The state that a host's replicas share, whichever process they are.
+/// The state that all replicas of a host share, in whichever process they are.
 pub(crate) struct HostShared {
     pub(super) main: Arc<Process>,
     pub(super) domain: String,
@@ -70,19 +72,19 @@ pub(crate) struct HostShared {
     pub(super) address: String,
     pub(super) seeds: Vec<String>,
     pub(super) insecure: bool,
-    /// The addresses at which further processes listen, and at which other processes reach them.
+    /// The addresses for further processes: where they listen, and where other processes reach them.
     pub(super) further_addresses: (String, Option<String>),
-    /// The directory of a host with a disk.
+    /// The directory of the host's journals, if the host has a disk.
     pub(super) directory: Option<PathBuf>,
     pub(super) slots: Mutex<BTreeMap<String, Arc<ServiceSlot>>>,
     /// The channel through which processes report the ends of their replicas.
     pub(super) endings: Sender<String>,
 }
 
-/// A service of a host.
+/// A service of a host, with one replica at a time.
 pub(super) struct ServiceSlot {
     pub(super) name: String,
-    /// The terms of the service's own first state.
+    /// The terms that follow from the service's first state at this host.
     pub(super) terms: Terms,
     pub(super) options: ReplicaOptions,
     pub(super) status: Arc<Mutex<ReplicaStatus>>,
@@ -92,8 +94,8 @@ pub(super) struct ServiceSlot {
     pub(super) life: Mutex<Option<ReplicaLife>>,
     /// The service's set, once the set is known.
     pub(super) set: Mutex<Option<Set>>,
-    /// Journals of ended replicas, while the set may count on them. Each was of a replica of the set, so they
-    /// are few.
+    /// Journals of ended replicas, while the set may count on them. Each belonged to a replica of the set, so
+    /// they are few.
     kept: Mutex<Vec<KeptJournal>>,
     /// The pause before the next life.
     pause: Mutex<Duration>,
@@ -107,7 +109,7 @@ struct KeptJournal {
     side_journal: Option<PathBuf>,
 }
 
-/// A function that makes a service, which records its figures in the given tally.
+/// A function that makes a service. The service's executor records its figures in the given tally.
 pub(super) type ServiceMaker = dyn Fn(Arc<Tally>) -> Result<ExecutorKind, Error> + Send + Sync;
 
 /// A service that is executed by its endpoint's thread or by a thread of its own.
@@ -118,7 +120,7 @@ pub(super) enum ExecutorKind {
     Threaded(Box<dyn Runner>),
 }
 
-/// One replica, as one process.
+/// One life of a replica, in one process.
 #[derive(Clone)]
 pub(super) struct ReplicaLife {
     pub(super) runs_in: ReplicaProcess,
@@ -126,7 +128,7 @@ pub(super) struct ReplicaLife {
     began: Instant,
 }
 
-/// A process that has room for a replica.
+/// A process in which a replica runs.
 #[derive(Clone)]
 pub(super) struct ReplicaProcess {
     pub(super) process: Arc<Process>,
@@ -136,7 +138,7 @@ pub(super) struct ReplicaProcess {
 }
 
 impl ReplicaLife {
-    /// Whether the replica has ended, and its set may count on its records.
+    /// Whether the replica has ended and its set may count on its records.
     fn keeps_records(&self) -> bool {
         let EndpointKind::Replica(replica) = &self.endpoint.kind else {
             unreachable!("a slot has a replica")
@@ -178,7 +180,7 @@ impl ServiceSlot {
     /// Returns the processes whose journals are kept here.
     pub(super) fn kept(&self) -> Vec<ProcessId> {
         let kept = lock(&self.kept).iter().map(|kept| kept.process).collect::<Vec<_>>();
-        // The last replica may have ended without a successor so far.
+        // The last replica may have ended and have no successor yet.
         let last = lock(&self.life).clone().filter(ReplicaLife::keeps_records);
         kept.into_iter().chain(last.map(|life| life.runs_in.process.me())).collect()
     }
@@ -236,7 +238,7 @@ impl ServiceSlot {
         lock(&self.status).ended.clone()
     }
 
-    /// Begins a life in this process. A life that continues from records has the terms of its set.
+    /// Begins a life in this process. A life that continues from records uses the terms of its set.
     pub(super) fn begin(
         &self,
         runs_in: ReplicaProcess,
@@ -314,7 +316,7 @@ impl HostShared {
         super::domain(&self.domain)
     }
 
-    /// Makes the journal of a further process, if this host has a disk.
+    /// Makes the journal of a further process. Returns `None` if this host has no disk.
     pub(super) fn new_side_journal(&self) -> Result<Option<SideJournal>, Error> {
         self.directory
             .as_deref()
@@ -322,8 +324,8 @@ impl HostShared {
             .transpose()
     }
 
-    /// Starts a further process for one replica. If it continues from a side journal, it listens at its
-    /// former address.
+    /// Starts a further process for one replica. If the replica continues from a side journal, the process
+    /// listens at its former address.
     pub(super) fn further_process(
         &self,
         side_journal: Option<SideJournal>,
@@ -344,28 +346,28 @@ impl HostShared {
             Some(SideJournal { directory, disk, place }) => (Some(directory), Some(disk), Some(place)),
             None => (None, None, None),
         };
-        // The host's own address is among the seeds: if the main process has a redirect of this service, the
-        // redirect names the replicas.
+        // The host's own address is among the seeds. If the main process has a redirect of this service, the
+        // redirect shows the set's replicas.
         let seeds = self.seeds.iter().chain([&self.address]).cloned().collect();
         let on_disk = directory.as_ref().zip(disk);
         let process = Process::start(config, seeds, on_disk, Some(self.endings.clone()))?;
         Ok(ReplicaProcess { process, address, side_journal })
     }
 
-    /// Returns the main process, as the place of a replica.
+    /// Returns the main process, in which a replica may run.
     pub(super) fn main_process(&self) -> ReplicaProcess {
         ReplicaProcess { process: self.main.clone(), address: self.address.clone(), side_journal: None }
     }
 
-    /// Puts a redirect into the main process, where a replica of this set was before.
+    /// Puts a redirect into the main process, at the channel of a former replica of this set.
     pub(super) fn put_redirect(&self, slot: &ServiceSlot, set: Set) {
         let redirect = ServiceEndpoint::redirect(set, SharedStatus(slot.status.clone()));
-        // If the process has a redirect of this set already, that redirect does the same, so the error is
-        // ignored.
+        // If the process already has a redirect of this set, that redirect does the same, so the error does
+        // not matter.
         let _ = self.main.add(&slot.name, EndpointKind::Redirect, redirect, Some((set, None)));
     }
 
-    /// Ends a life for good: frees its place, and removes its journal.
+    /// Ends a life for good: removes its endpoint or its process, and its journal.
     fn drop_life(&self, life: ReplicaLife) {
         let ReplicaLife { runs_in: ReplicaProcess { process, side_journal, .. }, endpoint, .. } = life;
         process.remove(&endpoint);
@@ -375,7 +377,7 @@ impl HostShared {
         }
     }
 
-    /// Ends a life before the next life begins. Its journal is kept while its set may count on it.
+    /// Ends a life before the next life begins. Keeps the life's journal while the set may count on it.
     fn retire_life(&self, slot: &ServiceSlot, life: ReplicaLife) {
         if !life.keeps_records() {
             return self.drop_life(life);
@@ -390,8 +392,8 @@ impl HostShared {
         lock(&slot.kept).push(KeptJournal { process: me, side_journal });
     }
 
-    /// Drops kept journals whose processes the sets have voted out. Returns whether other journals are still
-    /// kept.
+    /// Removes the kept journals of processes that their sets have voted out. Returns whether some journals
+    /// are still kept.
     fn drop_voted_out_journals(&self) -> bool {
         let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
         let mut are_kept = false;
@@ -400,7 +402,7 @@ impl HostShared {
             let replicas = lock(&slot.status).replicas.clone();
             let is_replica = |process: ProcessId| replicas.iter().any(|(id, _)| *id == process);
             let mut kept = lock(&slot.kept);
-            // A successor that is not a replica yet only knows the replicas that its predecessor knew.
+            // A successor that is not a replica yet knows only the replicas that its predecessor knew.
             if me.is_some_and(is_replica) {
                 for kept in kept.extract_if(.., |kept| !is_replica(kept.process)) {
                     info!(
@@ -551,7 +553,7 @@ impl HostShared {
         }
     }
 
-    /// Returns the pause before the next life of a service whose replica has ended.
+    /// Returns the pause before the next life of a service's replica that has ended.
     fn pause(&self, name: &str) -> Duration {
         let Some(slot) = self.slot(name) else { return Duration::ZERO };
         let began = lock(&slot.life).as_ref().map(|life| life.began);
@@ -574,7 +576,7 @@ fn keep(host_shared: &Weak<HostShared>, endings: &Receiver<String>) {
             Some(at) => endings.recv_deadline(at),
             None => endings.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        // The last holder of the host has dropped it.
+        // The program has dropped the host.
         let Some(host_shared) = host_shared.upgrade() else { return };
         match heard {
             Ok(name) => due.push((Instant::now() + host_shared.pause(&name), name)),
@@ -600,18 +602,18 @@ fn keep(host_shared: &Weak<HostShared>, endings: &Receiver<String>) {
     }
 }
 
-/// Interval at which kept journals are checked.
+/// Interval at which the host checks whether sets have voted out processes with kept journals.
 const KEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Length of a life after which the pause is short again.
+/// Length of a life after which the next pause is the shortest again.
 const LIFE_LONG: Duration = Duration::from_secs(60);
 
-/// Upper bound of the wait for a change of the replicas. A new replica first receives all that was agreed on.
+/// Upper bound of the wait for a change of the replicas. A new replica first receives all agreed changes.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Upper bound of the wait for a copy of a state.
 const EXPORT_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first pause before a next life, and the longest.
+/// Shortest and longest pause before the next life of a replica.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);

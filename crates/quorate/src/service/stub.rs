@@ -37,7 +37,7 @@ impl Connection {
         Ok(Connection { process, addresses: addresses.into(), settings })
     }
 
-    /// Returns the stub of a service. Calls find out whether a service of this name exists.
+    /// Returns the stub of a service. The first call finds out whether there is a service of this name.
     pub(crate) fn service<S: Service>(&self, name: &str) -> Stub<S> {
         let (kind, service_endpoint) =
             (EndpointKind::Client(ClientCalls::default()), ServiceEndpoint::client(self.settings.clone()));
@@ -53,8 +53,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Calls one service. A stub finds the replicas and follows their leader. It sends an unanswered call to the
-/// next leader under the same name, so that the call takes effect once.
+/// A client of one service. A stub finds the replicas and follows their leader. It sends an unanswered call
+/// to the next leader under the same name, so that the call takes effect once.
 pub struct Stub<S> {
     pub(super) connection: Connection,
     pub(super) endpoint: Arc<EndpointHandle>,
@@ -63,18 +63,19 @@ pub struct Stub<S> {
 }
 
 impl<S: Service> Stub<S> {
-    /// Calls the service. The request is encoded here, and sent when the output is first polled. Up to 8,192
-    /// calls may be in progress, and more wait for their turn. A call whose output is dropped may take effect
-    /// all the same.
+    /// Calls the service. This method encodes the request, and the first poll of the future sends it. Up to
+    /// 8,192 calls may be in progress, and further calls wait for their turn. If the future is dropped, the
+    /// call may still take effect.
     pub fn call(&self, request: &S::Request) -> Pending<'static, S::Reply> {
         let calls = self.calls(std::slice::from_ref(request));
         Box::pin(async move { calls.await?.pop().expect("a call has one outcome") })
     }
 
-    /// Calls the service with a key of the caller's choice: the call takes effect once, however often and by
-    /// whichever client it is made with this key. A repetition gets the first reply; with another request it
-    /// fails with [`Error::Reused`]. The replicas remember the latest 65,536 keys of a service; a call with a
-    /// forgotten key takes effect. A rejected call does not use up its key.
+    /// Calls the service with a key of the caller's choice: the call takes effect once, however often and
+    /// through whichever client it is repeated with this key. A repetition gets the first reply. If the
+    /// repetition has another request, it fails with [`Error::Reused`]. The replicas remember the latest
+    /// 65,536 keys of a service. A call with a forgotten key takes effect again. A rejected call does not use
+    /// up its key.
     pub fn call_keyed(&self, key: &str, request: &S::Request) -> Pending<'static, S::Reply> {
         let reply = self.call_for_bytes(Some(key), request);
         Box::pin(async move { decode_reply(&reply.await?) })
@@ -99,8 +100,8 @@ impl<S: Service> Stub<S> {
     }
 
     /// Makes one call for each request. The calls are sent and reported together, which costs less than
-    /// single [`call`](Stub::call)s. Each takes effect or not on its own; they are executed in order unless a
-    /// leader fails meanwhile. If a request does not serialise, no request is sent.
+    /// single [`call`](Stub::call)s. Each call takes effect or fails on its own. They are executed in order
+    /// unless a leader fails meanwhile. If a request does not serialise, no request is sent.
     pub fn calls(&self, requests: &[S::Request]) -> Pending<'static, Vec<Result<S::Reply, Error>>> {
         let mut encoder = Encoder::default();
         let encode = |request| {
@@ -135,8 +136,8 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// Finds the outcome of a call that ended as [`Error::MaybeApplied`], and makes it take effect if it has
-    /// not.
+    /// Finds the outcome of a call that ended as [`Error::MaybeApplied`]. If the call has not taken effect,
+    /// makes it take effect.
     pub fn again(&self, id: CallId) -> Pending<'static, S::Reply> {
         let this = self.clone();
         Box::pin(async move {
@@ -146,8 +147,8 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// Finds the outcome of a commit that ended as [`Error::MaybeApplied`], and makes it take effect if it
-    /// still can.
+    /// Finds the outcome of a commit that ended as [`Error::MaybeApplied`]. If the transaction can still take
+    /// effect, makes it take effect.
     pub fn committed(&self, id: CallId) -> Pending<'static, ()> {
         let this = self.clone();
         Box::pin(async move {
@@ -157,7 +158,7 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// Sends a write whose bytes are not a request of the service, and whose reply is empty.
+    /// Sends a write whose bytes are not a request of the service, and waits for its empty reply.
     pub(super) fn call_raw(&self, request: Bytes) -> Pending<'static, ()> {
         let this = self.clone();
         Box::pin(async move {
@@ -168,7 +169,7 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// Makes `count` calls, and returns the fate of each.
+    /// Makes `count` calls, whose commands `calls` returns. Returns the fate of each call.
     pub(super) async fn send(
         &self,
         count: u32,
@@ -177,9 +178,9 @@ impl<S: Service> Stub<S> {
         self.hand_over(count, calls).await?.fates().await
     }
 
-    /// Passes `count` calls to the protocol thread as soon as the window has room. If the future is dropped
-    /// before it is ready, it has passed nothing on. Afterwards the calls go on, even if nobody waits for
-    /// them.
+    /// Passes `count` calls to the protocol thread as soon as the window of calls in progress has room. If
+    /// the future is dropped before it is ready, it has passed no call on. After that the calls go on, even
+    /// if no caller waits for them.
     pub(super) async fn hand_over(
         &self,
         count: u32,
@@ -202,7 +203,7 @@ impl<S: Service> Stub<S> {
     }
 }
 
-/// Calls that the protocol thread has received.
+/// Calls that were passed to the protocol thread.
 pub(super) struct HandedOver(oneshot::Receiver<Vec<Fate>>);
 
 impl HandedOver {

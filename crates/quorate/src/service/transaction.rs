@@ -11,11 +11,12 @@ use crate::error::Error;
 /// Calls that take effect together, at the commit, or not at all. Dropping the transaction before its commit
 /// aborts it.
 ///
-/// The leader executes and answers calls at once, without the other replicas; the commit is agreed on.
-/// Transactions and calls outside of them are serializable. A call that touches data of another transaction
-/// ([`Service::keys`]) waits for its end. A transaction ends as [`Error::Aborted`] when the leader changes,
-/// when it and other transactions would wait for each other, when it is idle for 5 s, or when its changes
-/// exceed 1 MiB. The answers to its calls count only once it is committed.
+/// The leader executes and answers calls at once, without the other replicas. The replicas agree only on the
+/// commit. Transactions and calls outside of them are serializable. A call that touches data of another
+/// transaction ([`Service::keys`]) waits until that transaction ends. A transaction ends as
+/// [`Error::Aborted`] in four cases: the leader changes, transactions would wait for each other, the
+/// transaction is idle for 5 s, or its changes exceed 1 MiB. The answers to a transaction's calls are only
+/// valid once the transaction is committed.
 ///
 /// ```no_run
 /// # use quorate::{Error, service::{Service, Stub}};
@@ -41,10 +42,10 @@ enum TransactionProgress {
     New,
     /// All the transaction's calls were answered.
     Idle,
-    /// A call was passed on, and its outcome has not been seen. A later call that finds this stage aborts the
+    /// A call was passed on, and its outcome has not been seen. A later call that finds this state aborts the
     /// transaction, because the earlier call may have been executed or not.
     Calling,
-    /// The transaction's commit was passed on, or it was aborted: nothing is left to abandon.
+    /// The commit was passed on, or the transaction was aborted. There is nothing to abort any longer.
     Over,
 }
 
@@ -54,9 +55,9 @@ impl<S: Service> Transaction<S> {
         Transaction { stub, number, progress: TransactionProgress::New }
     }
 
-    /// Calls the service. If the output is dropped before it is ready, the next call or commit aborts the
-    /// transaction ([`Error::Aborted`]), because nobody knows whether the dropped call was executed. An
-    /// output that was never polled has sent nothing.
+    /// Calls the service. If the future is dropped before it is ready, the next call or commit aborts the
+    /// transaction ([`Error::Aborted`]), because it is unknown whether the dropped call was executed. A
+    /// future that was never polled has sent nothing.
     pub fn call<'a>(
         &'a mut self,
         request: &S::Request,
@@ -89,8 +90,8 @@ impl<S: Service> Transaction<S> {
     }
 
     /// Makes all changes of the transaction take effect. After [`Error::MaybeApplied`], [`Stub::committed`]
-    /// finds the outcome. If the output is dropped before it is ready, the transaction may take effect all
-    /// the same. An output that was never polled aborts it.
+    /// finds the outcome. If the future is dropped before it is ready, the transaction may still take effect.
+    /// Dropping a future that was never polled aborts the transaction.
     pub async fn commit(mut self) -> Result<(), Error> {
         self.check_calls()?;
         let transaction = self.number;
@@ -117,8 +118,8 @@ impl<S: Service> Transaction<S> {
         Err(Error::Aborted { why: String::from(why) })
     }
 
-    /// Makes the leader take the transaction's changes back and release the transaction's locks, if there are
-    /// any.
+    /// If the transaction has passed a call on, makes the leader take the transaction's changes back and
+    /// release its locks.
     fn abandon(&mut self) {
         if matches!(self.progress, TransactionProgress::Idle | TransactionProgress::Calling) {
             self.stub.connection.process.abandon(&self.stub.endpoint, self.number);
@@ -140,7 +141,7 @@ impl<S: Service> fmt::Debug for Transaction<S> {
 }
 
 impl<S: Service> Stub<S> {
-    /// Begins a transaction. Nothing is sent before its first call.
+    /// Begins a transaction. The first call is the first message to the service.
     pub fn begin(&self) -> Transaction<S> {
         Transaction::new(self.clone())
     }

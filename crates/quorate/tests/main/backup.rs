@@ -1,5 +1,5 @@
-//! Backups of clusters in this process: they hold one position, other clusters restore them, and failures
-//! leave nothing.
+//! Backups of clusters in this process: a backup holds one position, another cluster can restore it, and a
+//! failed backup leaves nothing.
 
 use std::{
     fs,
@@ -112,7 +112,7 @@ fn tables_come_back_in_another_cluster() {
     for question in QUESTIONS {
         assert_eq!(all(&other, question), all(&db, question), "{question}");
     }
-    // The restored tables have the definitions of the originals, too.
+    // The restored tables also have the definitions of the original tables.
     other.execute("insert into kinds (id) values (3)").wait().unwrap();
     assert_eq!(all(&other, "select t from kinds where id = 3"), [[Value::Text("none".into())]]);
     let double = other.execute("insert into kinds (id) values (1)").wait().unwrap_err();

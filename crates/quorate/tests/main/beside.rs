@@ -97,7 +97,7 @@ fn groups_stand_beside_services_and_tables_on_one_node() {
     let db = nodes[0].db().wait().unwrap();
     assert_eq!(db.query("select * from t").wait().unwrap().len(), words);
 
-    // A node leaves. It leaves groups and tables at once; the service sees it as killed.
+    // A node leaves. The group and the tables notice that at once. To the service, the node was killed.
     let (stays, leaves) = (members.remove(0), nodes.remove(1));
     leaves.leave().wait().unwrap();
     wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
@@ -113,7 +113,7 @@ fn service_clients_refuse_statements() {
     let asked = client.execute("select 1").wait();
     assert!(matches!(&asked, Err(Error::NotSent { why }) if why.contains("no tables")), "{asked:?}");
     assert!(matches!(client.begin().wait(), Err(Error::NotSent { .. })));
-    // A host may call its own service. Groups need routers, which it does not have.
+    // A host may call its own service. Groups need routers, and this host has none.
     assert_eq!(host.service::<Count>("count").unwrap().call(&CountRequest::Read).wait(), Ok(1));
     let joined = host.group("words").join(Words::default()).wait();
     assert!(matches!(&joined, Err(Error::Start { why }) if why.contains("no router")), "{joined:?}");

@@ -1,4 +1,5 @@
-//! Checkpoint files of groups: members save them, a first member restores them, and wrong files are refused.
+//! Checkpoint files of groups: members save them, the first member of an empty group restores its file, and
+//! wrong files are refused.
 
 use std::{
     fs,
@@ -110,13 +111,13 @@ fn the_last_leaving_member_saves_and_the_first_returning_member_continues() {
     let (_node, back) = place.join("one");
     assert_eq!(said(&back), ["first", "second", "soft, and last"]);
     assert!(!back.is_fresh().unwrap());
-    // If the group has members, their state counts and the file's content does not.
+    // If the group has members, a joiner gets their state, and ignores the content of its file.
     let (_other_node, other) = place.join("other");
     assert_eq!(said(&other).len(), 3);
     say(&other, "third");
     drop(other);
-    // The last clone of the member was dropped. The member saves before it leaves, though no caller waits for
-    // that.
+    // The last clone of the member was dropped, so the member leaves. It saves first, although no caller
+    // waits for that.
     wait_for("it has left", || back.view().unwrap().members.len() == 1);
     back.leave().wait().unwrap();
     let (_node, back) = place.join("one");
@@ -152,8 +153,8 @@ fn a_stale_or_missing_checkpoint_is_refused_unless_the_newer_one_is_given_up() {
     assert_eq!(said(&forced), ["saved first"]);
     forced_node.abandon().wait();
     drop(forced);
-    // Nobody has saved since, so the earlier mark is still the newest. Every member with a file had saved at
-    // that mark.
+    // No member has saved since, so the earlier mark is still the newest mark. Every member with a file had
+    // saved at that mark.
     let (_node, back) = place.join("other");
     assert_eq!(said(&back), ["saved first", "saved"]);
     assert!(back.save().wait().unwrap() > after);
@@ -222,7 +223,7 @@ fn an_unwritable_checkpoint_is_reported_and_the_member_still_leaves() {
     say(&member, "it goes on");
     let error = member.leave().wait().unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");
-    // A node leaves in spite of a failed checkpoint, too.
+    // A node with a member whose save fails leaves nevertheless.
     let (leaves, member) = join();
     say(&member, "lost, too");
     let error = leaves.leave().wait().unwrap_err();

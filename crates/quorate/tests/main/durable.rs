@@ -19,7 +19,7 @@ use quorate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The number of times that each number was put. A checkpoint is small, and the log is not.
+/// The number of times that each number was put. A checkpoint of this state is small, and its log is long.
 #[derive(Default, Serialize, Deserialize)]
 struct Seen(BTreeMap<u64, u32>);
 
@@ -69,8 +69,8 @@ impl Service for Seen {
 
 pub(crate) const NAME: &str = "seen";
 
-/// The variable that makes this program a host. It holds the directory, the address to listen at, and the
-/// seed.
+/// The environment variable that makes this program a host. It holds the host's directory, its address and
+/// its seed.
 pub(crate) const HOST: &str = "QUORATE_TEST_HOST";
 
 /// A host in a process of its own. The process ends when its standard input ends or when the test kills it.
@@ -119,7 +119,7 @@ pub(crate) fn host<S: Service + Default>(words: &str) {
     let seeds = [seed].into_iter().filter(|seed| !seed.is_empty());
     let builder = Node::builder().listen(address).seeds(seeds.clone()).directory(directory).durable();
     let host = builder.start().wait().unwrap();
-    // Every start uses the same arguments, like a supervisor's.
+    // Every start uses the same arguments, as a supervisor does.
     let begin = if seed.is_empty() { Begin::Found { replicas: 3 } } else { Begin::Join };
     host.serve(NAME, S::default(), begin).wait().unwrap();
     println!("listens at {}", host.address());

@@ -7,7 +7,8 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-/// An example, run with the command lines of its first comment. Dropping it kills it.
+/// An example program, run with the command lines in its first comment. Dropping this value kills the
+/// program.
 struct Program {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,

@@ -391,7 +391,8 @@ fn a_commit_whose_caller_hung_up_is_answered_to_the_next_attempt() {
     assert_eq!(napping.sum(), "1");
 }
 
-/// An earlier answer to the abort would claim that nothing takes effect.
+/// If the abort were answered before the commit had ended, the answer would wrongly say that nothing takes
+/// effect.
 #[test]
 fn an_abort_waits_for_a_commit_whose_caller_hung_up() {
     let napping = Napping::start();
@@ -401,7 +402,8 @@ fn an_abort_waits_for_a_commit_whose_caller_hung_up() {
     assert_eq!(napping.sum(), "1");
 }
 
-/// The caller does not know whether the call was executed. A repeated call would execute it twice.
+/// The caller that hung up does not know whether its call was executed. If it repeated the call, the call
+/// could be executed twice.
 #[test]
 fn a_call_whose_caller_hung_up_aborts_its_transaction() {
     for next in ["/call", "/commit"] {

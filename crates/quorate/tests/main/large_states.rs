@@ -1,4 +1,5 @@
-//! Services whose log carries whole states: hosts in processes of their own, whose backups stand still.
+//! Services whose log carries whole states. Their hosts run in processes of their own, and the tests stop the
+//! backups for a while.
 
 use std::{fs, thread, time::Duration};
 
@@ -64,7 +65,7 @@ impl Service for Image {
     }
 }
 
-/// Returns a size of the test: that of the environment, or the usual one. The full size is
+/// Returns a size for the test: the value of the environment variable, or `usual`. The full size is
 /// `QUORATE_STATE_BYTES=4194000 QUORATE_CALLS=2000`.
 fn size(variable: &str, usual: usize) -> usize {
     std::env::var(variable).map_or(usual, |size| size.parse().expect("a size is a number"))
@@ -75,15 +76,15 @@ fn signal(process: &Process, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// Returns the largest memory that a process has had, in bytes.
+/// Returns the largest amount of memory that a process has occupied so far, in bytes.
 fn peak(process: &Process) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.child.id())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// More states wait for the backups than the log has room for. The leader waits with them, and each call
-/// takes effect once.
+/// More states wait for the backups than the log has room for. The leader waits, too, and each call takes
+/// effect once.
 #[test]
 fn states_wait_for_backups_that_stand_still() {
     if let Some(words) = std::env::var_os(HOST) {
@@ -101,13 +102,13 @@ fn states_wait_for_backups_that_stand_still() {
     let client =
         Node::builder().seeds(&addresses).call_wait(Duration::from_secs(600)).start().wait().unwrap();
     let image: Stub<Image> = client.service(NAME).unwrap();
-    // A set whose backups have joined does not answer while they stand still.
+    // A set whose backups have joined cannot answer while the backups stand still.
     let mut done = 0;
     wait_for("the backups have joined", || {
         processes[1..].iter().for_each(|process| signal(process, Signal::STOP));
         let call = image.call(&ImageRequest::Change);
         let call = thread::spawn(move || call.wait());
-        // A leader without backups would have answered by now.
+        // If the leader had no backups, it would have answered by now.
         thread::sleep(Duration::from_millis(100));
         let waits = !call.is_finished();
         processes[1..].iter().for_each(|process| signal(process, Signal::CONT));

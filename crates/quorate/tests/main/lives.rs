@@ -38,7 +38,7 @@ fn an_ended_replica_comes_back_in_its_process_without_disturbing_other_services(
     assert_ne!(status.address, Some(host.address().to_string()), "it is another process");
     assert_eq!(host.replica_status("second").unwrap().lives, 1);
     assert_eq!(second.call(&CounterRequest::Add).wait(), Ok(2));
-    // A client that knows only this host learns of the others from it.
+    // A client that knows only this host learns of the other hosts from it.
     let through = connect(vec![host.address().to_string()]).service::<Counter>(NAME).unwrap();
     assert_eq!(through.call(&CounterRequest::Add).wait(), Ok(3));
 }

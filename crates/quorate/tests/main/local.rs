@@ -68,7 +68,7 @@ fn a_write_that_was_named_is_done_once() {
     assert_eq!(send().unwrap(), 1);
     assert_eq!(send().unwrap(), 1, "it is told what the first attempt did");
     assert_eq!(count(&db), 1);
-    // A name is bound to its statement.
+    // A name belongs to one statement.
     let other = db.execute("insert into t values (2, 'other')").request(name).wait();
     assert!(
         matches!(&other, Err(Error::Rejected(rejection)) if rejection.sqlstate.as_deref() == Some("22023")),
@@ -179,7 +179,7 @@ fn a_larger_cluster_keeps_rows_when_a_storage_process_is_killed() {
     let storage = cluster.nodes().last().unwrap().clone();
     storage.abandon().wait();
     let until = Instant::now() + Duration::from_secs(30);
-    // A read may fail until the gateway knows that the killed process is gone.
+    // A read may fail until the gateway has learnt that the killed process is gone.
     while !matches!(db.query("select * from t").wait(), Ok(rows) if rows.len() == 1) {
         assert!(Instant::now() < until, "the other replica answers");
     }

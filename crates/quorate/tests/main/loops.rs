@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::service::{builder, connect};
 
-/// Hands out the things that callers put in. Calls to take wait until there is something.
+/// Hands out the things that callers put in. A call to take a thing waits until there is one.
 #[derive(Default, Serialize, Deserialize)]
 struct Store(BTreeSet<u64>);
 
@@ -130,7 +130,7 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
                             taken.fetch_add(1, Ordering::Relaxed);
                         }
                         Err(Error::Rejected(_)) => {}
-                        // At the end nobody puts anything, so a call to take may stay unanswered.
+                        // At the end no caller puts anything in, so a call to take may stay unanswered.
                         Err(Error::MaybeApplied { .. } | Error::NotSent { .. })
                             if stop.load(Ordering::Relaxed) =>
                         {
@@ -172,7 +172,7 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
     let join = |threads: Vec<(u64, thread::JoinHandle<PutAndGot>)>| -> Vec<PutAndGot> {
         threads.into_iter().map(|(_, thread)| thread.join().unwrap()).collect()
     };
-    // The takers end first. The putters still put things in, which ends the takers' waiting.
+    // The takers end first. Meanwhile the putters go on, so that no taker waits in vain.
     let got: Vec<u64> = join(takers).into_iter().flat_map(|(_, got)| got).collect();
     let put: BTreeSet<u64> = join(putters).into_iter().flat_map(|(put, _)| put).collect();
     let different: BTreeSet<u64> = got.iter().copied().collect();

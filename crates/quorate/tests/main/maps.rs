@@ -1,5 +1,5 @@
-//! Maps on disks. The files of the router and the cells hand bytes to the system only at a sync, so dropping
-//! a process leaves what a power cut would leave.
+//! Maps on disks. The files of the router and of the cells pass bytes to the system only at a sync. So a
+//! dropped process leaves the same bytes on disk as a power cut.
 
 use std::{
     collections::BTreeMap,
@@ -286,7 +286,8 @@ fn cells_that_are_all_killed_come_back_with_their_keys() {
     }
     let before = [0, 1, 2, 3].map(|at| maps_cluster.id(at));
 
-    // All four are killed at once. The cells remember each other and the map, so they start without a router.
+    // All four processes are killed at once. The cells remember each other and the map, so they start without
+    // a router.
     (0..4).for_each(|at| maps_cluster.kill(at));
     for at in [3, 1, 2] {
         maps_cluster.start(at);
@@ -302,8 +303,8 @@ fn cells_that_are_all_killed_come_back_with_their_keys() {
     assert!((1..=3).all(|at| maps_cluster.resumed(at) == Some(true)));
     maps_cluster.wait(1, "get first", "1");
 
-    // Part of the durable data is unreadable. The cell restarts as another process and copies the data of the
-    // others.
+    // Part of the durable data is unreadable. The cell restarts as another process, and copies the data from
+    // the other cells.
     maps_cluster.kill(2);
     rot(&maps_cluster.place(2));
     maps_cluster.start(2);
@@ -314,14 +315,14 @@ fn cells_that_are_all_killed_come_back_with_their_keys() {
     maps_cluster.wait(3, "get key-0", "150");
     maps_cluster.wait(2, "get key-49", "199");
 
-    // A cell whose address differs from the one that the others know refuses to start.
+    // A cell whose address differs from the address that the other cells know refuses to start.
     maps_cluster.ports[1] = free_ports::<1>()[0];
     let refused = Process::start(maps_cluster.setup(1)).err().expect("the others know it at another address");
     assert!(refused.to_string().contains("the other processes know this process at"), "{refused}");
 }
 
-/// While a cell was down, another cell took its place. The cell learns that it is out, and starts over in its
-/// directory.
+/// While a cell was down, another cell took its place. The cell learns that it is out, and begins again in
+/// its directory as another process.
 #[test]
 fn a_cell_that_is_out_comes_back_as_another_process() {
     let mut maps_cluster = MapsCluster::new();

@@ -1,4 +1,5 @@
-//! Nodes: routers admit them or do not, directories belong to one node, and users hear of a node's end.
+//! Nodes: routers admit or refuse them, a directory belongs to one node, and users get the reason for a
+//! node's end.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ fn member(node: &Node) -> Member {
     node.member().unwrap()
 }
 
-/// Waits until a member has become another process.
+/// Waits until the member's process is another process than `before`.
 fn wait_for_another(member: &Member, before: ProcessId) {
     let until = Instant::now() + Duration::from_secs(30);
     while member.id() == before {
@@ -23,7 +24,7 @@ fn wait_for_another(member: &Member, before: ProcessId) {
 #[test]
 fn a_client_without_a_cluster_fails_in_time() {
     let began = Instant::now();
-    // A port that was just released, so nobody listens there.
+    // Nobody listens at this port, because it was just released.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let node = Node::builder().routers([nobody.to_string()]).patience(Duration::from_millis(300)).start();
     let asked = node.wait().unwrap().db().wait();
@@ -69,7 +70,7 @@ fn an_operator_learns_at_once_that_the_process_ended_before_its_answer() {
     let builder = Node::builder().domain(domain).role(Role::Router).routers([String::from("127.0.0.1:1")]);
     let node = builder.start().wait().unwrap();
     let process = member(&node).process();
-    // The member with which the router should begin a generation says nothing.
+    // The router should begin a generation with a member that never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let members = vec![(9, 9, silent.local_addr().unwrap().to_string())];
     let operation = AdminOperation::Refound { patience_ms: 60_000, before: (0, 0), members };
@@ -107,10 +108,10 @@ fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
     db.execute("insert into t values (1)").wait().unwrap();
     let client = member(db.node());
     let (before, address) = (client.id(), client.address());
-    // The client's process leaves on its own, although no user asked for that.
+    // The client's process leaves, although no user of the client requested that.
     client.process().leave(Duration::from_secs(10)).unwrap();
     let began = Instant::now();
-    // Writes that meet the end report what may have happened. A later write succeeds.
+    // Writes that meet the end of the process report what may have happened. A later write succeeds.
     let mut id = 1;
     let answered = loop {
         id += 1;

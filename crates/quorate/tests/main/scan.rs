@@ -1,4 +1,4 @@
-//! The scan engine on a worker's thread, helped by scan threads.
+//! The scan engine on the thread of a worker, with the help of scan threads.
 
 use std::sync::{
     atomic::{AtomicUsize, Ordering},
@@ -61,7 +61,7 @@ fn compared(operator: Binary, column: usize, value: i32) -> Expr {
     Expr::binary(operator, Expr::Column(column, Type::Int4), Expr::constant(Value::Int4(value), Type::Int4))
 }
 
-/// Returns reads of every kind, each over a good part of the table, with updates among them.
+/// Returns reads of every kind, each of which scans much of the table, with updates among them.
 fn batch() -> Vec<Job> {
     let mut epoch = 2;
     let columns = || vec![Expr::Column(0, Type::Int4), Expr::Column(1, Type::Int4)];
@@ -101,7 +101,7 @@ fn batch() -> Vec<Job> {
     jobs
 }
 
-/// Scan threads that record the largest number of parts in one call.
+/// Scan threads that record the largest number of parts in a pass.
 struct Counted {
     scan_threads: ScanThreads,
     parts_max: AtomicUsize,

@@ -68,7 +68,7 @@ impl Service for AccountService {
     }
 }
 
-/// Counts, and also does what a service should not do.
+/// Counts, and misbehaves on request.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Counter {
     value: u64,
@@ -82,7 +82,7 @@ pub(super) enum CounterRequest {
     /// Adds, with a delta of this many bytes.
     AddWith(usize),
     Read,
-    /// Adds, but calls itself a read.
+    /// Adds, but claims to be a read.
     AddAsRead,
     Refuse,
     Panic,
@@ -509,7 +509,8 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
     drop(fragile);
     hosts.join();
 
-    // At the leader the host refuses the request. The next leader does not end over it.
+    // The leader's host refuses the request. So the next leader does not get it, and does not end because of
+    // it.
     let refused = stub.call(&CounterRequest::PanicInApply).wait();
     assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("in apply")), "{refused:?}");
     assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(3));

@@ -15,7 +15,7 @@ use quorate::{
 
 use super::service::{AccountService, BANK, Counter, CounterRequest, Hosts, NAME, Order, builder, connect};
 
-/// Polls a future up to `polls` times, each time that it wakes, and then drops it. Returns its output if it
+/// Polls a future each time that it wakes, up to `polls` times, and then drops it. Returns its output if it
 /// becomes ready earlier.
 fn drop_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     struct Sleeper(Thread);
@@ -145,7 +145,8 @@ fn a_commit_that_is_dropped_holds_no_locks() {
     }
 }
 
-/// A transaction block does not commit as if nothing had happened after its caller dropped a write.
+/// A caller drops a write in a transaction block. The block must not commit as if the write had not been
+/// sent.
 #[test]
 fn a_statement_that_is_dropped_in_a_transaction_fails_it() {
     let cluster = Local::start().wait().unwrap();

@@ -14,12 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use super::service::{builder, connect};
 
-/// A fault in the code of `apply`. A replica that applies the change after the leader panics.
+/// A fault in the code of `apply`. The leader applies the change without a panic. The next `victims` replicas
+/// that apply it panic.
 struct Poison {
     is_there: AtomicBool,
     /// Number of times that the change was applied.
     applied: AtomicU32,
-    /// Number of replicas that panic.
+    /// Number of backups that panic.
     victims: u32,
 }
 
@@ -92,7 +93,7 @@ fn three(directories: &[PathBuf]) -> (Vec<Node>, Vec<String>) {
     (hosts, addresses)
 }
 
-/// Only the journals of the replicas remain. Hosts with repaired code go on from the journals.
+/// Only the journals of the replicas are left. Hosts with repaired code go on from these journals.
 #[test]
 fn replicas_that_panic_at_the_same_change_leave_their_journals() {
     let place = tempfile::tempdir().unwrap();

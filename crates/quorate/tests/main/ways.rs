@@ -1,4 +1,4 @@
-//! The ways of hosting a service: the content of its log, the thread that executes it, and checks.
+//! The ways of hosting a service: what its log carries, which thread executes it, and whether it is checked.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use quorate::{
 use quorate_testing::wait_for;
 use serde::{Deserialize, Serialize};
 
-/// The way in which [`Draws`] is hosted.
+/// The way in which [`Draws`] is hosted: what its log carries, and whether it declares itself short.
 trait LogContent: Send + 'static {
     const CARRIES: Carries;
     const SHORT: bool;
@@ -228,7 +228,7 @@ fn a_service_that_exceeds_its_promised_length_gets_a_thread() {
     assert_eq!(stub.call(&DrawRequest::All).wait().unwrap().len(), drawn);
 }
 
-/// Counts, and reverts one less than it should.
+/// Counts. If an odd number was added, `revert` subtracts one less than it should.
 #[derive(Default, Serialize, Deserialize)]
 struct Careless(u64);
 

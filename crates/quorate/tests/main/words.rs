@@ -16,11 +16,11 @@ use quorate_testing::wait_for;
 #[derive(Default)]
 pub(crate) struct Words {
     pub(crate) said: Vec<String>,
-    /// The views that began at this member, in their order, each with its words.
+    /// The views that began at this member, in their order, each with the words that were received in it.
     pub(crate) views: Vec<(View, Vec<String>)>,
     /// Words that this member sent itself.
     pub(crate) own: Vec<String>,
-    /// Whether this member panics, sleeps, declines or defers its answers on request, as the others do not.
+    /// Whether this member panics, sleeps, declines or defers its answers on request. Other members do not.
     fragile: bool,
     /// The deferred answers.
     promises: Promises,
@@ -121,7 +121,8 @@ impl TestGroup {
         test_group
     }
 
-    /// Adds a member. Each process has its own address, like a machine, so soft words travel as datagrams.
+    /// Adds a member. Each process has its own address, as on a machine of its own, so soft words travel as
+    /// datagrams.
     pub(crate) fn join(&mut self, words: Words) {
         let address = format!("127.0.4.{}:0", self.nodes.len() + 1);
         let node = Node::builder().routers(self.cluster.addresses()).listen(address).start().wait().unwrap();

@@ -3,10 +3,11 @@
 //!
 //! **Promise.** All cells make the same writes in one order. A client that stays with one cell reads its own
 //! writes, and never goes back in time. Another cell may be behind for a moment. A write is acknowledged once
-//! the asked cell has delivered it. If that cell dies then, the write stays: the routers chose it before any
-//! cell delivered it, and they deliver it to all other cells of the view. A write can be lost in two cases.
-//! All cells that have the map's state die; or a majority of the routers is lost for good, an operator has
-//! the domain go on from a router that lacks the write, and every cell that had delivered it is dead.
+//! the cell that the client asked has delivered it. If that cell dies after the acknowledgement, the write
+//! survives: the routers chose the write before any cell delivered it, and they deliver it to all other cells
+//! of the view. A write can be lost in two cases. In the first case, all cells that have the map's state die.
+//! In the second case, a majority of the routers is lost for good, and an operator lets the domain go on from
+//! a router that lacks the write. In addition, all cells that had delivered the write are dead.
 //!
 //! **Why no write is voided.** The members void an ordered message only if soft messages that its sender sent
 //! before it are lost (`protocol::group`, *Voided everywhere*). A map sends no soft message, so nothing that
@@ -14,14 +15,16 @@
 //!
 //! **Source.** Isis2: `OrderedSend`, with a member that gives the state to a joiner ([`crate::group`]).
 //!
-//! **Answers.** The result of a write is known where it is applied, and so at the sender's own copy. The
-//! sender numbers its writes, and its copy stores each answer by that number.
+//! **Answers.** The result of a write depends on the keys at its place in the order, so every copy computes
+//! the result when it applies the write. The sender numbers its writes, and its own copy stores each answer
+//! by that number.
 //!
 //! **Time.** A write carries the map's time as its sender estimates it ([`MapClock`]). The copies' time is
-//! the latest time that was sent, so they agree on the keys that have expired. The estimate advances from the
-//! copies' time by the sender's monotonic clock. The wall clock corrects it, by at most a tenth of the passed
-//! time and half a second at once. So a wall clock that is wrong for a while moves the map's time by a tenth
-//! of that while, and the other cells correct it afterwards. Reads use the same estimate as writes.
+//! the latest time in the writes so far, so the copies agree on the keys that have expired. The estimate
+//! advances from the copies' time by the sender's monotonic clock. The wall clock corrects it, by at most a
+//! tenth of the passed time and half a second at once. So a wall clock that is wrong for ten seconds moves
+//! the map's time by at most one second, and the other cells correct the map's time afterwards. Reads use the
+//! same estimate as writes.
 
 use std::{
     cmp::Ordering as Order,
@@ -62,15 +65,15 @@ pub(super) struct Update {
     request: Request,
 }
 
-/// Answers that nobody has taken yet, by the numbers of the writes.
+/// Answers that no caller has taken yet, by the numbers of the writes.
 type Answers = Arc<Mutex<HashMap<u64, KeyspaceAnswer>>>;
 
-/// A cell's estimate of the map's time. Each cell has its own estimate; the map's time is the time that the
-/// cells send.
+/// A cell's estimate of the map's time. Each cell has its own estimate. The map's time is the latest time
+/// that a cell has sent.
 #[derive(Debug, Default)]
 struct MapClock {
-    /// The estimate, in nanoseconds since 1970, at a moment of the monotonic clock. `None` if no time was
-    /// sent yet.
+    /// The estimate, in nanoseconds since 1970, at a moment of the monotonic clock. `None` if the cell has
+    /// neither sent nor received a time.
     at: Option<(u64, Duration)>,
 }
 
@@ -146,7 +149,7 @@ pub(super) struct Copy {
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct State {
     keys: Keyspace,
-    /// The latest time that was sent, in nanoseconds since 1970.
+    /// The latest time in the writes so far, in nanoseconds since 1970.
     time: u64,
 }
 
@@ -193,7 +196,7 @@ pub(super) struct GroupMap {
     answers: Answers,
     clock: SharedMapClock,
     last: AtomicU64,
-    /// The member leaves when this is dropped.
+    /// A sender without messages. Dropping it makes the member leave.
     _stays: watch::Sender<()>,
 }
 
@@ -204,7 +207,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl GroupMap {
-    /// Begins to join. The returned future joins again whenever the member was dropped. It ends with the map.
+    /// Begins to join the group. The returned future joins again whenever the group has dropped the member.
+    /// The future ends when the map is dropped.
     pub(super) fn begin(node: Node, map: MapId) -> (GroupMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
         let (answers, clock) = (Answers::default(), SharedMapClock::default());
         let (member_sender, member) = watch::channel(None);
@@ -212,7 +216,7 @@ impl GroupMap {
         let belong = {
             let (answers, clock) = (answers.clone(), clock.clone());
             async move {
-                // An error means that the sender is gone.
+                // The check fails once the sender is dropped.
                 while stay.has_changed().is_ok() {
                     let copy =
                         Copy { state: State::default(), answers: answers.clone(), clock: clock.clone() };
@@ -233,7 +237,7 @@ impl GroupMap {
                         }
                     }
                     member_sender.send_replace(None);
-                    // The member leaves when its last holder drops it; requests in progress hold it, too.
+                    // The member leaves when its last holder drops it. Requests in progress hold it, too.
                     drop(member);
                 }
             }
@@ -281,7 +285,7 @@ impl GroupMap {
     }
 }
 
-/// A guard that drops an answer for which nobody waits.
+/// A guard that removes an answer if no caller takes it.
 struct Forget<'a>(&'a Answers, u64);
 
 impl Drop for Forget<'_> {
@@ -318,8 +322,8 @@ mod tests {
         time as i64 - (NOW + (from + seconds) * SECOND) as i64
     }
 
-    /// One cell's wall clock is an hour ahead for one second. Lives that begin later last as long as they
-    /// should.
+    /// The wall clock of one cell is an hour ahead for one second. Values whose lives begin afterwards live
+    /// as long as they should.
     #[test]
     fn a_wall_clock_that_jumps_moves_the_maps_time_by_little() {
         let mut clocks = [MapClock::default(), MapClock::default(), MapClock::default()];

@@ -1,15 +1,15 @@
 //! Keys with strings and hashes, as one state: the part of a map that a service or a group replicates.
 //!
-//! **Promise.** The effect of a [`Request`] depends only on the present keys, the request, and the given
-//! time. So replicas that get the same requests and times, in one order, have the same keys. A command that
-//! reads and writes does so in one step, which partial quorums cannot promise.
+//! **Promise.** The effect of a [`Request`] depends only on the present keys, the request, and the time that
+//! the caller passes. So replicas that get the same requests and times in the same order have the same keys.
+//! A command that reads and writes does so in one step, which partial quorums cannot promise.
 //!
 //! **Source.** The commands of Redis 7 on strings and hashes, and their answers.
 //!
 //! **How.** [`Keyspace::decide`] finds the result of a request and changes nothing. [`Keyspace::apply`] makes
-//! the changes, and returns the changes that take them back. Keys are in the order of their hashes. So a scan
-//! that continues after a hash returns every key that exists from its beginning to its end, whatever is
-//! written meanwhile.
+//! the changes, and returns the changes that undo them. Keys are in the order of their hashes. A scan
+//! continues after the last hash that it returned. So it returns every key that exists during the whole scan,
+//! whatever is written meanwhile.
 //!
 //! | file | subject |
 //! |---|---|
@@ -19,8 +19,9 @@
 //! **Time.** A key whose life is over counts as deleted from then on. Later writes remove such keys, a few
 //! each.
 //!
-//! **Ids.** A request may carry an id ([`Request::Once`]). Its answer is stored under a key of that id, in
-//! the same step, and answers repetitions. So a client that lost an answer may ask again.
+//! **Ids.** A request may carry an id ([`Request::Once`]). The answer is stored in the same step, under a key
+//! that is derived from the id, and a repetition gets the stored answer. So a client that lost an answer may
+//! repeat the request.
 //!
 //! **Bounds.** [`VALUE_BYTES_MAX`] of a value, with all fields of a hash; [`BYTES_MAX`] of a map;
 //! [`ANSWER_BYTES_MAX`] of an answer. A scan returns fewer keys if they are long ([`SCAN_BYTES`]).
@@ -58,8 +59,8 @@ pub const SCAN_BYTES: usize = 256 << 10;
 /// Time for which the answer to a request with an id is remembered.
 pub const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
-/// The prefix of keys that are the memory of ids. They are ordinary keys, so that a copy of the map has them,
-/// too.
+/// The prefix of keys that store the answers to requests with ids. They are ordinary keys, so that a copy of
+/// the map contains them.
 const MEMORY_PREFIX: &[u8] = b"quorate:id:";
 
 /// Approximate overhead of an entry, in bytes.
@@ -157,7 +158,7 @@ impl Keyspace {
         self.bytes
     }
 
-    /// Makes a change, and returns the change that takes it back.
+    /// Makes a change. Returns the change that undoes it.
     pub fn apply(&mut self, change: &KeyspaceChange) -> KeyspaceChange {
         match change {
             KeyspaceChange::Key(key, entry) => {
@@ -196,7 +197,7 @@ impl Keyspace {
         }
     }
 
-    /// Makes changes. Returns the changes that take them back, in the order in which these are to be applied.
+    /// Makes changes. Returns the changes that undo them, in the order in which they have to be applied.
     pub fn apply_all(&mut self, changes: &[KeyspaceChange]) -> Vec<KeyspaceChange> {
         let mut undo: Vec<KeyspaceChange> = changes.iter().map(|change| self.apply(change)).collect();
         undo.reverse();
@@ -223,7 +224,7 @@ impl Keyspace {
         before
     }
 
-    /// Returns the removal of some expired keys.
+    /// Returns the changes that remove some expired keys.
     fn over(&self, now: u64) -> impl Iterator<Item = KeyspaceChange> + '_ {
         let over = self.limited.iter().take_while(move |(expires, _)| *expires <= now).take(REMOVED_AT_ONCE);
         over.map(|(_, (_, key))| KeyspaceChange::Key(key.clone(), None))

@@ -1,18 +1,18 @@
 //! Maps of other strategies than partial quorums.
 //!
-//! **Promise.** A map has a strategy from its creation on. Maps of partial quorums are elsewhere. A service,
-//! a group or a table keeps each other map, which has the promises of its keeper. Each request ends in one
-//! [`KeyspaceAnswer`](keyspace::KeyspaceAnswer), or in one [`RequestError`], which says what may have
+//! **Promise.** A map has a strategy from its creation on. This module does not keep maps of partial quorums.
+//! Each other map is kept by a service, a group or a table, and has that keeper's promises. Each request ends
+//! in one [`KeyspaceAnswer`](keyspace::KeyspaceAnswer), or in one [`RequestError`], which says what may have
 //! happened.
 //!
 //! | strategy | kept by | reads | writes |
 //! |---|---|---|---|
 //! | `service` | a replicated service, hosted by the cells | linearizable | linearizable, once |
 //! | `group` | a process group of the cells | of the cell's own copy | in one order at all cells |
-//! | `ordered` | a table of the cells' own cluster | linearizable, one cut | linearizable, once |
+//! | `ordered` | a table of the cells' own cluster | linearizable, at one position | linearizable, once |
 //!
-//! **Source.** 003 §VI, Isis2, 002 §6: other modules implement the strategies, and this module makes maps of
-//! them.
+//! **Source.** 003 §VI, Isis2, 002 §6: other modules implement the strategies, and this module uses them to
+//! keep maps.
 //!
 //! **Shape.** The effect of a command is defined by one pure state machine, [`keyspace`]. The service and the
 //! group replicate it, each in its way; the table has statements instead.
@@ -25,15 +25,16 @@
 //! ```
 //!
 //! **Invariants.**
-//! - *The order says which maps exist*, and which cell founds a service. A cell that comes back begins all
-//!   maps again.
-//! - *A map's name may be another map later*: services and groups use its number, which is never used twice.
+//! - *The roster says which maps exist*, and which cell founds a service. All cells have the roster by the
+//!   order of the domain. A cell that comes back begins all maps again.
+//! - *A later map may have the name of a dropped map.* So services and groups use the map's number, which is
+//!   never reused.
 //! - *The protocol thread does not wait here*: it passes requests on, and gets their outcomes as commands.
 //!
 //! **Attacks considered.**
-//! - *Clients send more than is answered.* Requests in progress are bounded in bytes and in number; above
-//!   that they are refused at once. The values that reads may return are bounded, too: further reads wait for
-//!   earlier ones.
+//! - *Clients send more than is answered.* Requests in progress are bounded in bytes and in number. Above
+//!   these bounds, requests are refused at once. The values that reads in progress may return are bounded,
+//!   too: further reads wait for earlier reads.
 //! - *A map is dropped with requests in progress.* These requests end normally; later requests are refused.
 //! - *This process lacks a setting that a strategy needs.* A request for such a map gets an error that names
 //!   the setting.
@@ -76,7 +77,7 @@ use crate::{error::Error, node::Node, service::Begin, wait::Wait};
 
 pub use outcome::{Outcome, RequestError};
 
-/// The means by which a cell keeps maps whose strategy is not partial quorums.
+/// The settings with which a cell keeps maps whose strategy is not partial quorums.
 pub(super) struct Settings {
     /// The cell's domain.
     pub(super) domain: DomainId,
@@ -116,7 +117,7 @@ struct StrategiesShared {
     running: AtomicUsize,
     /// Bytes of the requests in progress.
     bytes: AtomicUsize,
-    /// The receiver of orders, until the executing thread takes it.
+    /// The receiver of commands, until the executing thread takes it.
     taken: Mutex<Option<UnboundedReceiver<StrategyCommand>>>,
 }
 
@@ -141,8 +142,8 @@ impl Default for Strategies {
 }
 
 impl Strategies {
-    /// Sends a request to a map. The outcome comes to the [front](super::Front) with this id, unless the
-    /// request is refused at once.
+    /// Sends a request to a map. The [front](super::Front) gets the outcome with this id, unless this call
+    /// refuses the request.
     pub fn ask(&self, id: u64, map: MapId, request: Request) -> Result<(), RequestError> {
         let StrategiesShared { running, bytes, .. } = &*self.0;
         let more = request.bytes();
@@ -161,13 +162,13 @@ impl Strategies {
         self.0.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Adopts the present maps.
+    /// Passes the present maps to the executing thread.
     pub(super) fn follow(&self, roster: Arc<Roster>) {
         self.order(StrategyCommand::Roster(roster));
     }
 
     fn order(&self, order: StrategyCommand) {
-        // The thread ends with the process, which then has no clients.
+        // The executing thread ends with the process, and then there are no clients.
         let _ = self.0.orders.send(order);
     }
 
@@ -233,11 +234,11 @@ pub struct StrategyMapStatus {
     pub lacks: Option<String>,
 }
 
-/// The maps that are kept, with their names.
+/// The maps that this cell keeps, with their names.
 type KeptMaps = Arc<Mutex<BTreeMap<MapId, (String, MapKeeper)>>>;
 
 fn lock(maps: &KeptMaps) -> MutexGuard<'_, BTreeMap<MapId, (String, MapKeeper)>> {
-    // The state under this lock is valid at every step.
+    // The state under this lock is valid at every step, so a panic elsewhere does no harm.
     maps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -264,7 +265,7 @@ impl StrategyThread {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             self.strategies.order(order);
-            // The thread that panicked has printed its panic.
+            // If the thread has panicked, it has printed its panic.
             let _ = thread.join();
         }
     }
@@ -276,7 +277,7 @@ impl Drop for StrategyThread {
     }
 }
 
-/// Time after which the fate of a call of a service is reported, as far as it is known.
+/// Time after which a call of a service reports its fate, as far as the fate is known.
 const CALL_WAIT: Duration = Duration::from_secs(5);
 
 /// Upper bound of the number of requests in progress.
@@ -284,8 +285,8 @@ const RUNNING_MAX: usize = 1 << 16;
 /// Upper bound of the bytes of requests in progress.
 const BYTES_MAX: usize = 48 << 20;
 
-/// Upper bound of the answers to the requests in progress, in bytes. Above it, requests that return values
-/// wait for their turn.
+/// Upper bound of the answers to the requests in progress, in bytes. Above this bound, requests that return
+/// values wait.
 const READS_BYTES_MAX: usize = 64 << 20;
 
 /// Returns the upper bound of the answer to a request, in bytes.
@@ -301,10 +302,10 @@ fn answer_bytes(request: &Request) -> usize {
     }
 }
 
-/// A task in progress: a request, or work on a map for which nobody waits.
+/// A task in progress: a request, or work on a map for which no client waits.
 type StrategyTask = Pin<Box<dyn Future<Output = Option<(u64, Weight, Outcome)>> + Send>>;
 
-/// The bytes for which a request is counted.
+/// The bytes that a request counts for.
 #[derive(Clone, Copy)]
 struct Weight {
     request: usize,
@@ -312,7 +313,7 @@ struct Weight {
     answer: usize,
 }
 
-/// A request that waits for other requests to end, because their answers take the room.
+/// A request that waits for room for its answer, until other requests have ended.
 struct WaitingRequest {
     id: u64,
     map: MapId,
@@ -329,7 +330,7 @@ struct Executor {
     running: FuturesUnordered<StrategyTask>,
     /// Upper bound of the answers to the requests in `running`, in bytes.
     reading: usize,
-    /// Requests that wait, oldest first. They count as requests in progress, in number and in bytes.
+    /// Requests that wait for room, oldest first. They count as requests in progress, in number and in bytes.
     waiting: VecDeque<WaitingRequest>,
     strategies: Strategies,
 }
@@ -339,7 +340,7 @@ enum MapKeeper {
     Service(ServiceMap),
     Group(GroupMap),
     Ordered(OrderedMap),
-    /// A strategy that this process does not keep, and the reason.
+    /// A map whose strategy this process does not keep: the strategy, and the setting that is missing.
     Not(&'static str, &'static str),
 }
 
@@ -379,7 +380,7 @@ impl Executor {
                 }
                 match self.running.poll_next_unpin(cx) {
                     Poll::Ready(Some(over)) => Poll::Ready(ExecutorEvent::Over(over)),
-                    // Without work, the thread waits for orders.
+                    // Without work, the thread waits for commands.
                     Poll::Ready(None) | Poll::Pending => Poll::Pending,
                 }
             });
@@ -419,7 +420,7 @@ impl Executor {
 
     async fn leave(self) {
         lock(&self.maps).clear();
-        // Requests in progress hold members of groups.
+        // Requests in progress hold members of groups, so they are dropped before the node leaves.
         drop(self.running);
         for node in self.services.into_iter().chain([self.tables]) {
             // Groups of maps have no files.
@@ -439,7 +440,7 @@ impl Executor {
         bytes == 0 || self.reading + bytes <= READS_BYTES_MAX
     }
 
-    /// Begins a request, or reports the reason why it cannot begin.
+    /// Begins a request. If the request cannot begin, reports the reason.
     fn begin(&mut self, (id, map, request): (u64, MapId, Request), report: &impl Fn(u64, Outcome)) {
         let bytes = request.bytes();
         if let Err(refusal) = self.ask(id, map, request) {
@@ -448,7 +449,7 @@ impl Executor {
         }
     }
 
-    /// Begins a request, unless the map does not exist.
+    /// Begins a request. Fails if the map does not exist.
     fn ask(&mut self, id: u64, map: MapId, request: Request) -> Result<(), RequestError> {
         let weight = Weight { request: request.bytes(), answer: answer_bytes(&request) };
         let asked = match lock(&self.maps).get(&map) {
@@ -463,7 +464,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Begins new maps, and ends maps that are gone.
+    /// Begins new maps, and ends maps that no longer exist.
     fn follow(&mut self, roster: &Roster) {
         let of = |(name, id): (&str, MapId)| Some((id, (name.to_owned(), roster.layout().map(id)?.clone())));
         let present: BTreeMap<MapId, _> = roster.maps().filter_map(of).collect();

@@ -1,21 +1,22 @@
-//! A map as a table of the cells' own cluster: the map's name is the table's, and each command is one
+//! A map as a table of the cells' own cluster. The table has the map's name, and each command is one
 //! statement.
 //!
-//! **Promise.** All commands take effect in the total order of the cluster: they are linearizable, reads
-//! included, and a command on several keys is one cut. A write is executed once, however often it has to be
-//! sent.
+//! **Promise.** All commands take effect in the total order of the cluster: all of them, reads included, are
+//! linearizable, and a command on several keys sees and changes them at one position. A write is executed
+//! once, however often it has to be sent.
 //!
-//! **Source.** 002 §6, whose prototype puts the order on top of Memcached: a replicated table of keys and
-//! values, partitioned by the key.
+//! **Source.** 002 §6, whose prototype puts the total order on top of Memcached: a replicated table of keys
+//! and values, partitioned by the key.
 //!
 //! **The table.** `key text primary key, value text not null, expires timestamptz`. The cell makes the table
-//! if there is none of the map's name. The table stays when the map is dropped: SQL can read it, and drop it.
-//! A table of the map's name and another shape belongs to somebody else. The map then refuses all commands,
-//! naming the table, and touches no row. The cell checks the shape before the first command and before each
-//! removal of expired rows, because SQL may alter the table, or drop it and make another one.
+//! if there is no table of the map's name. The table stays when the map is dropped, and SQL can read and drop
+//! it. If a table of the map's name has another shape, a user made it for something else. In that case the
+//! map refuses all commands with an error that names the table, and touches no row. The cell checks the shape
+//! before the first command and before each removal of expired rows, because SQL may alter the table, or drop
+//! it and make another one.
 //!
 //! **Limits.** Values are text. Hashes, `SCAN`, and writes that return the former string are refused with an
-//! error that names them. A statement uses the clock of the asked cell.
+//! error that names them. A statement uses the clock of the cell that the client asked.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -53,7 +54,7 @@ pub(super) struct OrderedMap {
     name: String,
     table: String,
     found: watch::Receiver<Found>,
-    /// The future that maintains the table ends when this is dropped.
+    /// A sender without messages. Dropping it ends the future that maintains the table.
     _stays: watch::Sender<()>,
 }
 
@@ -73,7 +74,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const EPOCH: u64 = 946_684_800_000_000_000;
 
 impl OrderedMap {
-    /// Begins to look for the cluster and the table, in the returned future. The future ends with the map.
+    /// Begins to look for the cluster and the table, in the returned future. The future ends when the map is
+    /// dropped.
     pub(super) fn begin(node: Node, name: &str) -> (OrderedMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
         let table = quoted(name);
         let (found_sender, found) = watch::channel(Found::Nothing);
@@ -85,7 +87,7 @@ impl OrderedMap {
                 let make = format!("create table if not exists {table} ({OWN})");
                 let sweep = format!("delete from {table} where expires <= $1");
                 let mut known = None;
-                // An error means that the map is gone.
+                // The check fails once the map is dropped.
                 while stay.has_changed().is_ok() {
                     let look = async {
                         let db = match known.take() {
@@ -183,7 +185,7 @@ fn shape_of(name: &str) -> [String; 2] {
     ]
 }
 
-/// Whether the table has the shape of a map's.
+/// Whether the table has the shape of a map's table.
 async fn is_own(db: &Db, [columns, keys]: &[String; 2]) -> Result<bool, Error> {
     let mut present = Vec::new();
     for row in db.query(columns).await? {
@@ -194,7 +196,7 @@ async fn is_own(db: &Db, [columns, keys]: &[String; 2]) -> Result<bool, Error> {
     Ok(is_shape(present, &keys?))
 }
 
-/// Whether these are the columns and the key of a map's table. A column of the key is never null, whatever
+/// Whether the columns and the key are those of a map's table. A column of the key is never null, whatever
 /// its definition says.
 fn is_shape(mut columns: Vec<(String, String, String)>, keys: &[String]) -> bool {
     columns.sort();
@@ -216,7 +218,7 @@ fn time(nanos: u64) -> Value {
     )
 }
 
-/// Converts a time of SQL to nanoseconds since 1970; `None` if it has no limit.
+/// Converts a time of SQL to nanoseconds since 1970. Returns `None` for a time without limit.
 fn nanos(value: &Value) -> Option<u64> {
     match value {
         Value::Timestamptz(micros) => {
@@ -239,13 +241,13 @@ struct StatementPlan {
 enum AnswerShape {
     /// The values of these keys.
     Found(Vec<Bytes>),
-    /// Success, with a count of 1.
+    /// The count is 1.
     Done,
-    /// The number of rows that the statement changed.
+    /// The count is the number of rows that the statement changed.
     Changed,
-    /// The number in the value.
+    /// The count is the number in the value.
     Number,
-    /// The length of the value, in bytes.
+    /// The count is the length of the value, in bytes.
     Length,
     /// The answer is the value of the row that the statement changed.
     Returned,
@@ -256,7 +258,7 @@ enum AnswerShape {
 struct Params(Vec<Value>);
 
 impl Params {
-    /// Adds a parameter of this value, and returns its name.
+    /// Adds a parameter with this value, and returns the parameter's name.
     fn put(&mut self, value: Value) -> String {
         self.0.push(value);
         format!("${}", self.0.len())
@@ -274,7 +276,7 @@ impl Params {
         Ok(names?.join(", "))
     }
 
-    /// Returns the end of a life that begins now.
+    /// Returns an SQL expression for the end of a life that begins now.
     fn end(&mut self, life: Life, now: u64) -> String {
         match life {
             Life::Unlimited | Life::Kept => String::from("null"),
@@ -420,7 +422,7 @@ impl StatementPlan {
         let result = timer::timeout(PATIENCE, async {
             loop {
                 match self.attempt(db, name).await {
-                    // The statement is sent again under its name, so that it takes effect only once.
+                    // The statement is sent again under the same name, so that it takes effect only once.
                     Err(Error::MaybeApplied { id: Some(Name::Statement(same)), .. }) => name = Some(same),
                     result => return result,
                 }
@@ -475,7 +477,8 @@ fn concluded(error: Error) -> Result<KeyspaceAnswer, RequestError> {
     match rejection.sqlstate.as_deref() {
         Some("22P02") => Ok(KeyspaceAnswer::Refused(Refusal::NoNumber)),
         Some("22003") => Ok(KeyspaceAnswer::Refused(Refusal::Overflow)),
-        // An earlier attempt with the same name took effect, or may have, and its answer is no longer known.
+        // An earlier attempt with the same name took effect, or may have, and the storage processes no longer
+        // know its answer.
         Some("55000" | "40003") => Err(RequestError::MaybeApplied(rejection.to_string())),
         _ => Err(RequestError::NotDone(rejection.to_string())),
     }
@@ -545,8 +548,8 @@ mod tests {
         }
     }
 
-    /// A table that a user made for something else, with a column of the same name, is not taken for the
-    /// map's table.
+    /// A user made a table for something else, with a column of the same name. The map does not take that
+    /// table for its own.
     #[test]
     fn a_table_of_another_shape_is_not_the_maps() {
         let own =
@@ -600,8 +603,8 @@ mod tests {
         }
     }
 
-    /// A write that was repeated under its name, and whose answer the ranges no longer know, is reported as
-    /// maybe applied.
+    /// A write was repeated under its name, and the storage processes no longer know the answer. The write is
+    /// reported as maybe applied.
     #[test]
     fn a_write_that_was_applied_is_not_said_to_have_come_to_nothing() {
         let rejected = |sqlstate: &str| {

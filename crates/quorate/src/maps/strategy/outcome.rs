@@ -26,7 +26,7 @@ impl RequestError {
     pub(super) fn of(error: Error) -> RequestError {
         match error {
             Error::MaybeApplied { why, .. } | Error::Expired { why } => RequestError::MaybeApplied(why),
-            // A call whose reply has another type took effect.
+            // The call took effect, although its reply has another type.
             Error::Mismatch { .. } => RequestError::MaybeApplied(error.to_string()),
             other => RequestError::NotDone(other.to_string()),
         }

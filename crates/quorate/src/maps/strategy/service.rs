@@ -1,4 +1,5 @@
-//! A map as a replicated service: [`Keyspace`] is its state, and every cell hosts a replica, or is spare.
+//! A map as a replicated service. The state of the service is a [`Keyspace`], and every cell hosts a replica
+//! or is a spare host.
 //!
 //! **Promise.** Commands are linearizable, reads included, and each takes effect once. They are answered
 //! while a majority of the replicas lives.
@@ -7,8 +8,8 @@
 //!
 //! **One founder.** A service must be founded once. The order of maps names the founder: the process that
 //! requested the map. It founds the service when it learns of the map; all other cells join. If the founder
-//! dies before that and has no disk, nobody founds the service. Nothing was written yet, and commands fail
-//! because no replica is found.
+//! dies before it founds the service, and has no disk, nobody founds the service. In that case nothing was
+//! written, and commands fail because there is no replica.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -62,7 +63,7 @@ pub(super) struct ServiceMap {
     stub: watch::Receiver<Option<Stub<Keyspace>>>,
 }
 
-/// Pause before the next attempt to host.
+/// Pause before the next attempt to host a replica.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Time that a command waits for this cell to be a host.
@@ -117,11 +118,11 @@ impl ServiceMap {
             };
             let mut reply = stub.call(&request).await;
             if let Err(Error::MaybeApplied { id: Some(Name::Call(id)), .. }) = &reply {
-                // The call took effect before or takes effect now, but only once.
+                // The call took effect before, or takes effect now: once in all.
                 reply = stub.again(*id).await;
             }
             reply.map_err(|error| match error {
-                // The service's own message names the service by its number, which clients do not know.
+                // The error of the service names the service by the map's number, which clients do not know.
                 Error::NotSent { .. } => {
                     let why = "no replica of the map's service was found, or no replica took the request in \
                              time";
@@ -141,7 +142,7 @@ impl ServiceMap {
 
     /// Withdraws this cell's replica, because the map was dropped.
     pub(super) fn end(self) {
-        // A replica that is not hosted yet ends as soon as it is hosted.
+        // A cell that does not host the replica yet ends the replica as soon as it hosts it.
         if self.stub.borrow().is_some() {
             end(&self.node, &self.name);
         }

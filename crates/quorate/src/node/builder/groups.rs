@@ -12,21 +12,23 @@ use crate::{
 
 impl Builder {
     /// Sets the upper bound of the node's datagrams as a member of groups, in bytes, from 512 on; the default
-    /// is 8,256. A longer datagram than the network carries whole travels in fragments. Such a datagram is
-    /// lost with any of its fragments, or always if fragments are blocked: 1,408 suit an Ethernet.
+    /// is 8,256. If a datagram is too long for a packet of the network, it travels in fragments. Such a
+    /// datagram is lost if any of its fragments is lost, and always if the network blocks fragments. For an
+    /// Ethernet, 1,408 bytes are a good bound.
     pub fn datagram_bytes(mut self, bytes: usize) -> Self {
         self.options.groups.datagram_bytes = bytes;
         self
     }
 
-    /// Sets the upper bound of the number of updates that the node, as a member of groups, sends together.
-    /// This serves comparisons: with many concurrent sends, a bound makes the node slower.
+    /// Sets the upper bound of the number of updates that the node, as a member of groups, sends in one
+    /// message. This setting serves comparisons: with many concurrent sends, a bound makes the node slower.
     pub fn pack(mut self, updates: u32) -> Self {
         self.options.groups.pack = updates.max(1);
         self
     }
 
-    /// Returns the settings of the groups of a node at this address, with this process in its role.
+    /// Returns the settings of the groups of a node at this address. `member` is the node's process in its
+    /// role.
     pub(in crate::node) fn groups_settings(
         &self,
         address: SocketAddr,

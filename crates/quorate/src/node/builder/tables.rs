@@ -15,7 +15,7 @@ impl Builder {
     }
 
     /// Sets the time that a write waits for a majority of the routers; the default is 3 s. After this time,
-    /// the write ends as not sent or as maybe applied.
+    /// the write fails as not sent or as maybe applied.
     pub fn write_wait(mut self, wait: Duration) -> Self {
         self.options.tables.write_wait = wait;
         self

@@ -11,8 +11,8 @@ use super::Journal;
 use crate::error::Error;
 
 impl Journal {
-    /// Rebuilds the cell, if there is one. Also returns the journal with which to continue. If records are
-    /// missing, a new process continues, with the journal that `begin_new` makes.
+    /// Rebuilds the cell, if the journal holds a cell's records. Also returns the journal with which to
+    /// continue. If records are missing, a new process continues, with the journal that `begin_new` makes.
     pub(crate) fn cell(
         mut self,
         address: &str,

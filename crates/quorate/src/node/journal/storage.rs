@@ -10,9 +10,9 @@ use super::Journal;
 use crate::error::Error;
 
 impl Journal {
-    /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If
-    /// the process had rows that it had not written, a new process continues, with the journal that
-    /// `begin_new` makes.
+    /// Rebuilds the storage process, if the journal holds its records. Also returns the journal with which to
+    /// continue. If the process had rows that are not in the journal, a new process continues, with the
+    /// journal that `begin_new` makes.
     pub(crate) fn storage(
         mut self,
         address: &str,

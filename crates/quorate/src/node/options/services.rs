@@ -13,15 +13,16 @@ pub(in crate::node) struct ServiceOptions {
     pub(in crate::node) seeds: Vec<String>,
     /// Name of the domain of the node's services.
     pub(in crate::node) services: String,
-    /// Time after which the fate of a call is reported.
+    /// Time after which a call reports its fate.
     pub(in crate::node) call_wait: Duration,
-    /// Agreed changes that are kept for replicas that lag, in bytes.
+    /// Upper bound of the agreed changes that a replica keeps for replicas that lag, in bytes.
     pub(in crate::node) log_bytes_kept: usize,
-    /// Whether the host checks its services.
+    /// Whether the host checks its services
+    /// ([`Builder::check_services`](crate::node::Builder::check_services)).
     pub(in crate::node) checks: bool,
     /// Upper bound of a service's state, in bytes.
     pub(in crate::node) state_bytes_max: usize,
-    /// Whether a write waits until the previous one is agreed on.
+    /// Whether a leader executes a write only when the replicas have agreed on the previous write.
     pub(in crate::node) one_at_a_time: bool,
     /// The address at which the host listens for calls over HTTP.
     pub(in crate::node) http: Option<String>,

@@ -1,4 +1,4 @@
-//! A gateway: a client of the tables, whose requests outlive its lives.
+//! A gateway: a client of the tables. Its requests outlive the lives of the gateway.
 
 use std::{
     pin::Pin,
@@ -23,7 +23,8 @@ use crate::{
     process::{Parts, Process},
 };
 
-/// Shortest wait of a read: two rounds of asking (2 s each) and replacing (2 s each) a silent replica.
+/// Shortest time for which a read waits: two rounds of asking a silent replica (2 s each) and of replacing it
+/// (2 s each).
 const READ_WAIT_MIN: Duration = Duration::from_secs(8);
 
 /// The work of a gateway.
@@ -84,7 +85,7 @@ impl RoleWork for GatewayWork {
 }
 
 impl Member {
-    /// Returns the access of SQL to tables, if this member is a client, for doors with clients of their own.
+    /// Returns the access of SQL to tables if this member is a client. Doors use it for clients of their own.
     pub fn backend(&self) -> Option<Arc<ClusterBackend>> {
         self.work::<GatewayWork>()?.tables.get().cloned()
     }

@@ -39,7 +39,7 @@ impl RoleWork for RouterWork {
             // Only the first life of a router may found the domain.
             None => founding::begin(setup.domain, &setup.routers, false, setup.directory.as_deref())?,
         };
-        // Routers of different generations do not talk.
+        // Routers of different generations do not talk with each other.
         let mut generation = former.unwrap_or(Generation::FIRST);
         if let Beginning::Join(current) = begun {
             generation = generation.max(current);

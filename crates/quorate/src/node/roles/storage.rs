@@ -1,4 +1,4 @@
-//! A storage process: it holds rows, and executes operations on its engine.
+//! A storage process: it holds rows, and executes operations on an engine.
 
 use std::{
     sync::{Mutex, OnceLock},
@@ -28,7 +28,7 @@ use crate::{
     scan_threads::ScanThreadOptions,
 };
 
-/// The limits of a storage process, for memory and processors.
+/// The limits of a storage process's memory, and of its use of processors.
 #[derive(Clone, Debug)]
 pub struct StorageOptions {
     /// The limits of the storage process's engine.
@@ -59,11 +59,11 @@ type FormerRows = (Box<Handover>, Box<dyn Engine>);
 /// The work of a storage process.
 pub(in crate::node) struct StorageWork {
     options: StorageOptions,
-    /// The rows of the previous life, which no other process may have.
+    /// The rows of the previous life, which may be the only replicas of their ranges.
     rows: Mutex<Option<FormerRows>>,
 }
 
-/// Time that an ended process may take to give its engine away.
+/// Time that an ended process may take to hand its engine over.
 const ENGINE_PATIENCE: Duration = Duration::from_secs(3);
 
 impl StorageWork {

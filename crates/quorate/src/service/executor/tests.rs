@@ -40,7 +40,7 @@ impl Service for Words {
     }
 }
 
-/// Carries out orders, and keeps the results.
+/// Executes orders, and keeps the results.
 trait Carry {
     fn carry(&mut self, order: Event, results: &mut Vec<service::Command>) -> Result<(), Broken>;
 }
@@ -55,7 +55,7 @@ fn executor() -> ServiceExecutor<Words> {
     checked(Words::default(), false)
 }
 
-/// Makes an executor of a service in this state, which may be checked.
+/// Makes an executor of a service in this state. `checks` says whether it checks each change.
 fn checked<S: Service>(state: S, checks: bool) -> ServiceExecutor<S> {
     with(ServiceObject::new(state, checks), Restoring::default())
 }
@@ -115,8 +115,8 @@ fn an_aborted_transaction_is_reverted_and_a_committed_one_takes_effect_at_its_co
         change(&mut executor, Event::Execute { work, request, read, transaction });
     }
     perform(&mut executor, Event::Chosen { work: 2 }).unwrap();
-    // The default `keys` put every transaction under one lock, so this revert may take back the last word,
-    // whichever transaction wrote it.
+    // By default `keys` puts every transaction under one lock, so this revert may remove the last word,
+    // whichever transaction added it.
     perform(&mut executor, Event::Abort { transaction: transaction(1) }).unwrap();
     assert_eq!(executor.object.state.0.len(), 2);
     perform(&mut executor, Event::Commit { work: 5, transaction: transaction(2) }).unwrap();
@@ -264,7 +264,7 @@ fn checks_find_a_wrong_revert_and_a_delta_that_changes_by_encoding() {
     assert_eq!(outcome((0, 0), true), "");
 }
 
-/// Random draws, kept. Executing a request again yields the same draw unless the request depends on
+/// All random draws. Executing a request again yields the same draw unless the request depends on
 /// `ELSEWHERE`.
 #[derive(Default, Serialize, Deserialize)]
 struct Draws(Vec<u64>);
@@ -382,7 +382,7 @@ fn a_whole_state_replaces_another() {
     assert_eq!(leader.tally.changes.load(Ordering::Relaxed), 0);
 }
 
-/// Returns a copy of the state, all of which is chosen.
+/// Returns a copy of the state, all of whose changes are chosen.
 fn state<S: Service>(executor: &mut ServiceExecutor<S>) -> Bytes {
     let (wanted, copy) = bounded(1);
     executor.want_copy(wanted);
@@ -570,8 +570,8 @@ fn a_change_beyond_the_size_limit_is_refused_unless_the_state_shrinks() {
     assert!(ask(&mut leader, 200, (500, 0)).is_ok());
     assert!(ask(&mut leader, 201, (0, 400)).is_ok());
 
-    // A host with a smaller bound may find a state that is already too large. Only changes that shrink it may
-    // pass.
+    // At a host with a smaller bound the state may already be too large. Then the host accepts only changes
+    // that make the state smaller.
     let mut small = executor(vec![0; 5000], 5002);
     assert!(ask(&mut small, 1, (0, 1)).is_err());
     assert!(ask(&mut small, 2, (2, 1)).is_ok());

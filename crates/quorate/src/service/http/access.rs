@@ -1,4 +1,4 @@
-//! A service behind the HTTP door, whatever the types of its requests and replies.
+//! A service behind the HTTP door, independent of the types of its requests and replies.
 
 use std::{future::Future, io, pin::Pin};
 
@@ -12,9 +12,10 @@ use crate::{
 
 use super::fault::Fault;
 
-/// A service of any types: JSON in, JSON out.
+/// A service of any types. Requests come as JSON, and replies leave as JSON.
 pub(super) trait ServiceAccess: Send + Sync {
-    /// Calls the service. The reply comes in the service's bytes. The request is decoded before this returns.
+    /// Calls the service. The request is decoded before this method returns. The reply has the service's own
+    /// encoding.
     fn call(&self, request: &[u8], key: Option<&str>) -> Later<'static, Bytes>;
     fn begin(&self) -> Box<dyn OpenTransaction>;
     fn committed(&self, commit: CallId) -> Later<'static, ()>;
@@ -28,7 +29,7 @@ pub(super) trait OpenTransaction: Send {
     fn commit(self: Box<Self>) -> Later<'static, ()>;
 }
 
-/// The outcome of a call.
+/// The outcome of a call, as a future.
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
 impl<S: Service> ServiceAccess for Stub<S> {
@@ -82,7 +83,7 @@ pub(super) fn decoded<T: DeserializeOwned>(json: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(json).map_err(|error| Fault::Malformed(error.to_string()))
 }
 
-/// Bytes up to a limit; writing beyond it fails.
+/// A buffer with an upper bound. Writing beyond the bound fails.
 pub(super) struct Capped {
     pub(super) bytes: Vec<u8>,
     pub(super) limit: usize,

@@ -1,4 +1,4 @@
-//! Admits a request within the bounds of the HTTP door.
+//! Admits requests to the HTTP door within the door's bounds.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::web::{Connection, is_own_host};
 
 use super::{DoorShared, fault::Fault};
 
-/// Handles every request first: checks that it names this door, and reads its body.
+/// Handles each request before its own handler does: checks that the request names this door, and reads its
+/// body.
 pub(super) async fn admit(
     State(shared): State<Arc<DoorShared>>,
     ConnectInfo(connection): ConnectInfo<Connection>,

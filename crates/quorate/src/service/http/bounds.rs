@@ -2,14 +2,15 @@
 //!
 //! | what | bound | beyond it |
 //! |---|---|---|
-//! | connections | [`web::Limits`] | the one that has waited longest for a request closes |
+//! | connections | [`web::Limits`] | the connection that has waited longest for a request closes |
 //! | bodies of requests | [`DoorLimits::bodies_bytes_max`] together, 4 MiB each | a request waits first |
-//! | replies in the service's bytes | [`DoorLimits::calls_max`] calls, 4 MiB each | a call waits for its turn |
-//! | JSON answers | [`DoorLimits::answers_bytes_max`], [`DoorLimits::answer_bytes_max`] each | a reply waits first |
+//! | replies in the service's bytes | [`DoorLimits::calls_max`] calls, 4 MiB each | a call waits its turn |
+//! | answers | [`DoorLimits::answers_bytes_max`], [`DoorLimits::answer_bytes_max`] each | a reply waits |
 //!
-//! Requests wait for [`DoorLimits::patience`] and are then refused; nothing of them was sent. If the answer
-//! of a call that took effect finds no room in time, the caller gets an error that says so. A share of the
-//! answers is released when the system has taken the bytes, however slowly the caller reads.
+//! A request waits at most for [`DoorLimits::patience`]. After that it is refused, and nothing of it was
+//! sent. If there is no room in time for the answer of a call that took effect, the caller gets an error that
+//! says so. An answer releases its share when the system has taken its bytes, however slowly the caller
+//! reads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,11 +33,11 @@ use crate::{error::Error, web};
 #[derive(Clone, Debug)]
 pub(in crate::service) struct DoorLimits {
     pub(in crate::service) connections: web::Limits,
-    /// Upper bound of the bodies of all requests in progress, in bytes.
+    /// Upper bound of the size of the bodies of all requests in progress, in bytes.
     pub(in crate::service) bodies_bytes_max: usize,
     /// Upper bound of the number of calls in progress; commits and aborts do not count.
     pub(in crate::service) calls_max: usize,
-    /// Upper bound of the answers to calls that callers have not taken, in bytes.
+    /// Upper bound of the size of all answers to calls that callers have not taken, in bytes.
     pub(in crate::service) answers_bytes_max: usize,
     /// Maximum size of one answer of a call, in bytes of JSON.
     pub(in crate::service) answer_bytes_max: usize,
@@ -57,7 +58,7 @@ impl Default for DoorLimits {
     }
 }
 
-/// Shares of the door's bounds.
+/// The bounds of a door, and the shares that are free.
 pub(super) struct Bounds {
     limits: DoorLimits,
     bodies: Arc<Semaphore>,
@@ -118,7 +119,7 @@ impl Bounds {
         Ok((whole.into(), share))
     }
 
-    /// Returns the answer to a call that took effect, with this reply.
+    /// Returns the answer to a call that took effect with this reply.
     pub(super) async fn answer(&self, access: &dyn ServiceAccess, reply: Bytes) -> Result<Response, Fault> {
         let most = self.limits.answer_bytes_max;
         // `likely` is enough for the JSON form of most replies. A reply with long field names and short
@@ -140,8 +141,8 @@ impl Bounds {
     }
 }
 
-/// Reads the rest of a body that is too long, within limits. A client that is still sending would find the
-/// connection broken, and not read the answer.
+/// Reads the rest of a body that is too long, up to a limit. Otherwise a client that is still sending would
+/// find its connection broken, and would not read the answer.
 async fn pass_over(mut parts: BodyDataStream) -> Fault {
     let mut left = PASSED_OVER_BYTES_MAX;
     while let Some(Ok(part)) = parts.next().await
@@ -152,7 +153,7 @@ async fn pass_over(mut parts: BodyDataStream) -> Fault {
     Fault::Long
 }
 
-/// The bytes of an answer, with their share of the door's bound on answers. Both are released together.
+/// The bytes of an answer, and their share of the door's bound on answers. Both are released together.
 struct Counted {
     bytes: Vec<u8>,
     _share: OwnedSemaphorePermit,
@@ -164,16 +165,16 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// Upper bound of the memory for a body before its bytes arrive. Announcing a length costs its sender
-/// nothing.
+/// Upper bound of the memory for a body before its bytes arrive. Without this bound, a client could occupy
+/// memory by merely announcing a length.
 const BODY_BYTES: usize = 64 << 10;
 
-/// Bytes of a body that is too long, after which the rest is not read.
+/// Length of a body after which the door does not read the rest, in bytes.
 const PASSED_OVER_BYTES_MAX: usize = 4 * ITEM_BYTES_MAX;
 
 /// The likely length of an answer as JSON, as a multiple of the length of the reply.
 const JSON_RATIO: usize = 8;
-/// The bytes that are added to the likely length of an answer as JSON.
+/// The constant part of the likely length of an answer as JSON, in bytes.
 const JSON_BYTES: usize = 4 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Calls of the services of a host, and transactions that were begun at its door.
+//! Calls of a host's services, and transactions that were begun at the host's door.
 
 use std::{
     collections::BTreeMap,
@@ -75,7 +75,7 @@ pub(super) async fn begin(
 
 /// Calls a service in a transaction. If the caller hangs up, the server drops this future. Then
 /// [`Transaction::call`](crate::service::Transaction::call) aborts the transaction at its next call or
-/// commit, because a caller that does not know the reply would repeat the call.
+/// commit, because the caller does not know the reply and might repeat the call.
 pub(super) async fn call_in_transaction(
     State(shared): State<Arc<DoorShared>>,
     Path((name, id)): Path<(String, String)>,
@@ -106,8 +106,8 @@ pub(super) async fn call_in_transaction(
     }
 }
 
-/// Commits a transaction. Once the commit was sent, its outcome must not be lost with its caller. So the
-/// commit goes on in a task of the door even if the caller hangs up, and the next attempt finds the outcome.
+/// Commits a transaction. Once the commit was sent, its outcome must not be lost if the caller hangs up. So
+/// the commit goes on in a task of the door, and the caller's next attempt finds the outcome.
 pub(super) async fn commit(
     State(shared): State<Arc<DoorShared>>,
     Path((name, id)): Path<(String, String)>,
@@ -160,10 +160,10 @@ impl DoorShared {
     }
 }
 
-/// Upper bound of the transactions that were begun here.
+/// Upper bound of the number of transactions that were begun at this door.
 const TRANSACTIONS_MAX: usize = 1024;
 
-/// Time for which a transaction is remembered after its last use.
+/// Time for which the door remembers a transaction after its last use.
 const HELD_MAX: Duration = Duration::from_secs(60);
 
 /// Upper bound of a key, in bytes.

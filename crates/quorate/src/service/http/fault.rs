@@ -1,4 +1,4 @@
-//! Faults: the reasons why a request failed, as the door reports them.
+//! Faults: the reasons that the door gives for requests that failed.
 
 use axum::{
     http::{HeaderMap, StatusCode, header},
@@ -17,7 +17,7 @@ pub(super) enum Fault {
     Call(Error),
     Malformed(String),
     NotJson,
-    /// The body is too long.
+    /// The body of the request is too long.
     Long,
     /// The request names another host.
     Misdirected,
@@ -25,12 +25,12 @@ pub(super) enum Fault {
     Unknown(String),
     /// A call of the transaction is in progress.
     Busy,
-    /// As many requests as allowed are in progress here; the text names the bound.
+    /// The door has as many requests in progress as its bounds allow. The text names the bound.
     Full(String),
 }
 
 impl Fault {
-    /// Returns the fault that this host has no service of this name.
+    /// Returns the fault that says that this host has no service of this name.
     pub(super) fn unserved(name: &str) -> Fault {
         Fault::Unknown(format!("this host serves no service `{name}`"))
     }
@@ -83,7 +83,7 @@ fn named(error: &Error) -> (StatusCode, &'static str) {
         Error::Aborted { .. } => (StatusCode::CONFLICT, "aborted"),
         Error::Reused => (StatusCode::UNPROCESSABLE_ENTITY, "reused"),
         Error::Mismatch { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "mismatch"),
-        // With all other errors, the call was not sent.
+        // All other errors mean that the call was not sent.
         _ => (StatusCode::SERVICE_UNAVAILABLE, "not_sent"),
     }
 }

@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::Serialize;
 
-/// Returns an answer of the door itself, as JSON.
+/// Returns an answer that the door makes itself, as JSON.
 pub(super) fn written(value: &impl Serialize) -> Response {
     json(serde_json::to_vec(value).expect("strings, numbers and lists are JSON"))
 }

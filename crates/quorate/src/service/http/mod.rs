@@ -3,26 +3,27 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /services` | the services of this host, and the present states of their replicas |
-//! | `GET /services/NAME` | one of them |
+//! | `GET /services/NAME` | one of these services |
 //! | `DELETE /services/NAME` | 204: not served here ([`Node::withdraw`](crate::Node::withdraw)) |
-//! | `POST /services/NAME/replicas` | 200 and the service: `new` replaces `old`, if that is named |
+//! | `POST /services/NAME/replicas` | 200 and the service: `new` replaces `old`, if `old` is named |
 //! | `GET /services/NAME/export` | 200 and the state, as a file's bytes ([`Export`](super::Export)) |
 //! | `POST /services/NAME/call` | 200 and the reply |
-//! | `POST /services/NAME/transactions` | 201, `{"transaction": ID}` and where it is |
+//! | `POST /services/NAME/transactions` | 201, `{"transaction": ID}` and its address |
 //! | `POST /services/NAME/transactions/ID/call` | 200 and the reply |
-//! | `POST /services/NAME/transactions/ID/commit` | 200; sent again it finds out |
-//! | `DELETE /services/NAME/transactions/ID` | 204: nothing of it takes effect |
+//! | `POST /services/NAME/transactions/ID/commit` | 200; a repeated commit finds the outcome of the first |
+//! | `DELETE /services/NAME/transactions/ID` | 204: nothing of the transaction takes effect |
 //!
 //!
 //! Requests and replies are the service's own types in JSON, as `serde` encodes them. The door is a client
 //! like any other, in the host's program: it finds the leader, wherever that is (`calls`). An operator's
 //! requests concern the replica of this host (`operator`).
 //!
-//! **`Idempotency-Key`.** A write with a key takes effect once, whichever host is asked and however often:
-//! the replicas remember keys, not the door ([`Stub::call_keyed`]). So a program whose host dies asks another
-//! host with the same key.
+//! **`Idempotency-Key`.** A write with a key takes effect once, however often and at whichever host it is
+//! sent, because the replicas remember the keys and the door does not ([`Stub::call_keyed`]). So if a host
+//! dies, a program sends the request to another host with the same key.
 //!
-//! **Errors** are `{"error": NAME, "why": TEXT}`, by the possible effect:
+//! **Errors** have the form `{"error": NAME, "why": TEXT}`. They differ by the possible effect of the
+//! request:
 //!
 //! | status | error | what happened |
 //! |---|---|---|
@@ -37,31 +38,32 @@
 //! | 429 | `busy` | nothing: too many transactions, calls, bodies, changes or exports |
 //! | 500 | `mismatch` | it took effect; the reply is no JSON, or longer than 16 MiB as JSON |
 //! | 503 | `not_sent` | nothing: send it again |
-//! | 504 | `maybe_applied` | it takes effect once or not: repeat with its key |
+//! | 504 | `maybe_applied` | the request takes effect once or not at all: repeat it with its key |
 //!
 //!
-//! After `maybe_applied`, a change of the replicas is sent again unchanged, without a key.
+//! After `maybe_applied`, an operator repeats a change of the replicas unchanged, without a key.
 //!
 //! **Callers that hang up.** The handler's work is dropped, unless the caller may have to ask for its
 //! outcome: a commit and an operator's request go on. A call that was sent goes on at the replicas. A
 //! transaction whose caller hung up during a call is aborted: that caller does not know the reply, and would
 //! repeat the call.
 //!
+//! | request sent again | effect |
 //! |---|---|
-//! | call | is another call: `maybe_applied` is what its caller knows |
-//! | call with a key | has the reply of the first |
-//! | begin | begins another one; the first ends after 60 s |
-//! | call in a transaction | 409 `aborted`, and so the commit, unless nothing of the dropped call was sent |
-//! | commit | waits for the first, and has its outcome |
-//! | abort | 404: it was done |
+//! | call | it is a second call; the caller only knows `maybe_applied` of the first |
+//! | call with a key | it has the reply of the first |
+//! | begin | it begins another transaction; the first transaction ends after 60 s |
+//! | call in a transaction | 409 `aborted`, as for the commit, unless nothing of the dropped call was sent |
+//! | commit | it waits for the first, and has its outcome |
+//! | abort | 404: the first abort took effect |
 //!
 //!
-//! **Bounds** of the data that is held for callers are in `bounds`.
+//! The bounds of the data that a door holds for callers are in `bounds`.
 //!
 //! **Bodies are from outside.** A request must declare its body as `application/json`, which no web page of
 //! another origin can send without permission; nor can it send a `DELETE`. The request that begins a
-//! transaction must declare so, too, although it has no body. Bodies are bounded, and a body that does not
-//! decode is refused before anything is sent.
+//! transaction must have this declaration, too, although it has no body. Bodies are bounded, and a body that
+//! does not decode is refused before anything is sent.
 
 mod access;
 pub(super) mod admit;
@@ -109,14 +111,15 @@ use shared::DoorShared;
 pub(super) struct Door {
     shared: Arc<DoorShared>,
     address: SocketAddr,
-    /// The server stops when this is dropped.
+    /// The sender whose drop stops the server.
     stop: Option<oneshot::Sender<()>>,
     server: Option<JoinHandle<()>>,
 }
 
 impl Door {
-    /// Listens at `address`, and calls the services of hosts at `hosts`. Requests may also address the door
-    /// by the name in `address`, and by the name at which other processes reach the host.
+    /// Opens a door that listens at `address` and calls the services of the hosts at `hosts`. Requests may
+    /// also address the door by the name in `address`, and by the name at which other processes reach the
+    /// host.
     pub(super) fn open(
         address: &str,
         (insecure, limits): (bool, DoorLimits),
@@ -172,7 +175,7 @@ impl Door {
             if let Err(error) = runtime.block_on(serve) {
                 warn!(%error, "the HTTP door of services has failed, and is closed");
             }
-            // A request that is still in progress gets no answer.
+            // Requests that are still in progress get no answer.
             runtime.shutdown_background();
         };
         let server = thread::Builder::new().name(String::from("http")).spawn(serve).map_err(Error::start)?;
@@ -183,7 +186,7 @@ impl Door {
         self.address
     }
 
-    /// Lets a service of the host be called.
+    /// Makes a service of the host callable through the door.
     pub(super) fn admit<S: Service>(&self, name: &str) {
         let access: Arc<dyn ServiceAccess> = Arc::new(self.shared.connection.service::<S>(name));
         let mut services = self.shared.services.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -191,15 +194,15 @@ impl Door {
     }
 }
 
-/// Longest time that the door stays open for the answers to requests in progress when the host ends. The
-/// answer to the withdrawal that ends the host is one of them.
+/// Longest time that the door stays open for the answers to requests in progress when the host ends. One of
+/// these answers may be the answer to the withdrawal that ended the host.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(2);
 
 impl Drop for Door {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(server) = self.server.take() {
-            // The thread that panicked has printed its panic.
+            // If the thread has panicked, it has printed its panic.
             let _ = server.join();
         }
     }

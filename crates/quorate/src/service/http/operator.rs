@@ -1,7 +1,7 @@
 //! An operator's requests to a host: the state of its services, their replicas, and copies of their states.
 //!
-//! These requests wait for other processes, up to a minute. They run on threads of their own, a few at a
-//! time.
+//! These requests wait for other processes, up to a minute. Each runs on a thread of its own, and a few may
+//! run at a time.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{error::Error, service::replica_status::ReplicaStatus};
 
-/// A service, as the door lists it.
+/// A service, in the form in which the door shows it.
 #[derive(Serialize)]
 struct Listed {
     name: String,
@@ -36,7 +36,7 @@ struct Listed {
     lives: u64,
     last_end: Option<String>,
     ended: Option<String>,
-    /// Processes that ended and whose journals are kept here.
+    /// Processes whose replica ended, and whose journals the host still keeps.
     kept: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ pub(super) async fn export(
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], exported).into_response())
 }
 
-/// An export, until its caller has taken it.
+/// An export that its caller has not taken completely.
 struct Exported {
     bytes: Bytes,
     _share: OwnedSemaphorePermit,
@@ -143,7 +143,7 @@ impl AsRef<[u8]> for Exported {
 }
 
 impl DoorShared {
-    /// Runs work that waits for other processes. The work goes on if the caller hangs up.
+    /// Runs work that waits for other processes. If the caller hangs up, the work goes on.
     async fn operate<T: Send + 'static>(
         &self,
         work: impl FnOnce(&HostShared) -> Result<T, Fault> + Send + 'static,
@@ -168,5 +168,5 @@ impl DoorShared {
 /// Upper bound of the changes and exports in progress at this door.
 pub(super) const OPERATIONS_MAX: usize = 8;
 
-/// Upper bound of the exports in this door's memory; each is a whole state.
+/// Upper bound of the number of exports in this door's memory. Each export is a whole state.
 pub(super) const EXPORTS_MAX: usize = 2;

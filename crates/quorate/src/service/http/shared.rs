@@ -15,7 +15,7 @@ use crate::{
 use super::{access::ServiceAccess, bounds::Bounds, fault::Fault, transaction_slot::TransactionSlot};
 
 pub(super) struct DoorShared {
-    /// The host's replicas.
+    /// The host's replicas, which the door does not keep alive.
     pub(super) host_shared: Weak<HostShared>,
     pub(super) connection: stub::Connection,
     pub(super) services: RwLock<BTreeMap<String, Arc<dyn ServiceAccess>>>,

@@ -16,13 +16,13 @@ use super::{
     fault::Fault,
 };
 
-/// A transaction that was begun here.
+/// A transaction that a client began at this door.
 pub(super) struct TransactionSlot {
     pub(super) service: String,
     /// Time of the transaction's last use.
     pub(super) used: Mutex<Instant>,
     pub(super) stage: Arc<tokio::sync::Mutex<TransactionStage>>,
-    /// Whether a commit is in progress, which then holds the stage.
+    /// Whether a commit is in progress. While it is, the commit holds the lock on `stage`.
     pub(super) commits: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct TransactionSlot {
 pub(super) enum TransactionStage {
     Open(Box<dyn OpenTransaction>),
     /// The transaction's commit was sent and may have taken effect. If the commit has a name, its outcome can
-    /// be asked for.
+    /// be found by that name.
     Unknown(Option<CallId>),
     Committed,
     /// Nothing of the transaction took effect, and nothing will.

@@ -1,7 +1,7 @@
 //! Passes the endpoints' events from the protocol thread to executors and callers.
 //!
-//! It gathers the events of a turn by endpoint, and passes them on at the end of the turn, with one wake-up
-//! for all.
+//! The dispatcher gathers the events of a turn by endpoint. At the end of the turn it passes them on, with
+//! one wake-up for all events of an endpoint.
 
 use std::{
     mem,
@@ -70,10 +70,10 @@ impl Dispatcher {
         let is_first = events.orders.is_empty() && events.fates.is_empty();
         match event {
             Event::Replica(event) => {
-                // The last events of an ended endpoint may come when its successor is there.
+                // The last events of an ended endpoint may come after another endpoint has taken its place.
                 let EndpointKind::Replica(replica) = &events.endpoint.kind else { return };
                 match meaning_of(replica, &event) {
-                    // The endpoint has executed the order.
+                    // The endpoint itself has executed the order.
                     EventMeaning::Order if lock(&replica.inline).is_some() => return,
                     EventMeaning::Order => {
                         replica.tally.note(&event);
@@ -83,7 +83,8 @@ impl Dispatcher {
                     EventMeaning::News => return,
                     EventMeaning::Changed => {
                         let endpoint = events.endpoint.clone();
-                        // The lock makes sure that a thread which checks the change does not miss the signal.
+                        // A thread that is about to wait holds this lock while it checks. So the signal does
+                        // not come between its check and its wait.
                         drop(lock(&endpoint.heard));
                         return endpoint.news.notify_all();
                     }
@@ -103,7 +104,7 @@ impl Dispatcher {
         }
     }
 
-    /// Gives a service a thread, because it takes too long to be executed by its endpoint.
+    /// Gives a service a thread, because its requests take too long for its endpoint's thread.
     fn give_thread(&mut self, channel: Channel, performer: Box<dyn Performer>) {
         let shared = self.shared.clone();
         let Some(events) = self.events(channel) else { return };
@@ -127,7 +128,7 @@ impl Dispatcher {
         }
     }
 
-    /// Removes a replica that ended. Its records are kept if its set may count on them.
+    /// Removes a replica that ended. Keeps its records if its set may count on them.
     fn remove(&self, endpoint: &EndpointHandle) {
         let keeps =
             matches!(&endpoint.kind, EndpointKind::Replica(replica) if replica.keeps_records(self.shared.me));
@@ -137,7 +138,7 @@ impl Dispatcher {
         }
     }
 
-    /// Handles the pass of a process that this endpoint does not admit.
+    /// Handles the pass of a process that this endpoint refused.
     fn on_refused_pass(&mut self, channel: Channel, peer: ProcessId, theirs: &[u8]) {
         let Some(endpoint) = self.events(channel).map(|events| events.endpoint.clone()) else { return };
         let mut heard = lock(&endpoint.heard);
@@ -171,8 +172,8 @@ impl Dispatcher {
             }
             (None, EndpointKind::Redirect) => {}
             (None, _) => {
-                // If the process refuses the command now, the command is sent again when the peer next shows
-                // the set.
+                // If the process refuses the command now, this code sends the command again when the peer
+                // next shows the set.
                 let begin = endpoint.home(Command::Begin { set, founded: false });
                 if self.shared.handle().try_command(begin).is_ok() {
                     heard.set = Some(set);
@@ -189,7 +190,7 @@ impl Dispatcher {
             EndpointKind::Replica(replica) => {
                 let bytes = mem::take(&mut events.bytes);
                 let backlog = replica.tally.backlog.fetch_add(bytes, Ordering::Relaxed) + bytes;
-                // The orders are refused only if the executor has ended and given its reason.
+                // The send fails only if the executor has ended, and the executor has given the reason.
                 let _ = replica.orders.send(ExecutorOrder::Turn(mem::take(&mut events.orders)));
                 if backlog > BACKLOG_BYTES_MAX {
                     let why = format!(
@@ -204,7 +205,7 @@ impl Dispatcher {
             EndpointKind::Client(client) => {
                 let ended = client.end(mem::take(&mut events.fates));
                 for CallBatch { fates, sender, permits, .. } in ended {
-                    // The caller may be gone.
+                    // The caller may no longer wait.
                     let _ = sender.send(fates.into_iter().flatten().collect());
                     drop(permits);
                 }
@@ -236,7 +237,8 @@ impl Dispatcher {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        // The protocol thread also ends after a panic or a fault of the disk. No caller may wait for it then.
+        // The protocol thread also ends after a panic or a fault of the disk. After that no caller may wait
+        // for it.
         let endpoints: Vec<_> = lock(&self.shared.endpoints).values().cloned().collect();
         for endpoint in endpoints {
             if let EndpointKind::Client(client) = &endpoint.kind {
@@ -251,15 +253,14 @@ enum EventMeaning {
     /// An order for the executor.
     Order,
     News,
-    /// An event for which threads wait that have requested a change of the replicas.
+    /// An event that concerns threads which wait for a change of the replicas.
     Changed,
     End(String),
 }
 
 fn meaning_of(replica: &ReplicaHandle, event: &service::Event) -> EventMeaning {
     if replica.over.load(Ordering::Relaxed) {
-        // `status` already describes this replica's successor, so the event does not change
-        // it.
+        // `status` already describes the replica that replaced this replica, so the event must not change it.
         return EventMeaning::News;
     }
     let status = || lock(&replica.status);
@@ -308,7 +309,7 @@ impl quorate_runtime::Host<Node<ServiceEndpoint>> for Dispatcher {
                 self.on_refused_pass(channel, peer, &theirs)
             }
             node::Event::Ended(channel, ending) => self.ended(channel, ending),
-            // The endpoint had ended when the call came.
+            // The endpoint had ended when the calls came.
             node::Event::Unserved(node::Command::Typed(channel, Command::Calls(calls))) => {
                 for command in calls.iter().filter_map(ClientCommand::command) {
                     self.on_event(channel, Event::Client(ClientEvent { command, fate: Fate::NotSent }));
@@ -346,11 +347,11 @@ impl quorate_runtime::Host<Node<ServiceEndpoint>> for Dispatcher {
     }
 }
 
-/// Upper bound of the refusals that are kept for waiting threads.
+/// Upper bound of the number of refusals that are kept for waiting threads.
 const REFUSED_MAX: usize = 16;
 
-/// Upper bound of the processes, and of the sets, that are remembered for a name.
+/// Upper bound of the number of processes, and of the number of sets, that are remembered for a name.
 const HEARD_MAX: usize = 64;
 
-/// Bytes of waiting orders, above which a replica ends.
+/// Size of waiting orders above which a replica ends, in bytes.
 const BACKLOG_BYTES_MAX: usize = 256 << 20;

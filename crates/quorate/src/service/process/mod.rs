@@ -1,4 +1,4 @@
-//! A process of services: the node with its endpoints, in the shell that every process has.
+//! A process of services: a node with an endpoint for each service, in the shell that every process has.
 //!
 //! ```text
 //!   protocol thread ── orders of a turn ──▶ each replica's executor ── results ──▶ protocol thread
@@ -6,7 +6,7 @@
 //!   seeking thread  ── who listens at the addresses ──▶ protocol thread
 //! ```
 //!
-//! `dispatcher` is the protocol thread's side.
+//! `dispatcher` runs on the protocol thread.
 
 mod dispatcher;
 mod shared;
@@ -42,15 +42,15 @@ pub(super) use shared::{
     spawn,
 };
 
-/// A running process. It ends with its last holder.
+/// A running process. It ends when its last holder drops it.
 pub(super) struct Process {
     shared: Arc<ServiceShared>,
     shell: Shell<ServiceEndpoint>,
 }
 
 impl Process {
-    /// Starts the threads. `addresses` are possible addresses of other processes. With a disk, the process is
-    /// that of the disk, and keeps the records of replicas that will continue from them.
+    /// Starts the threads. `addresses` are possible addresses of other processes. With a disk, the process
+    /// has the identity that is on the disk, and keeps the records from which replicas will continue.
     pub(super) fn start(
         mut config: Config,
         addresses: Vec<String>,
@@ -75,11 +75,11 @@ impl Process {
         let shell =
             Shell::start_node(node, dispatcher, config, disk, &shared.handle).map_err(Error::start)?;
         let process = Arc::new(Process { shared: shared.clone(), shell });
-        // Tells all endpoints which processes listen at the addresses.
+        // Informs all endpoints which processes listen at the addresses.
         process.shell.seek(process.search(), move |found| {
             let endpoints: Vec<Arc<EndpointHandle>> = lock(&shared.endpoints).values().cloned().collect();
             for endpoint in endpoints.iter().filter(|_| !found.is_empty()) {
-                // The search repeats, so a lost command does no harm.
+                // The search repeats, so losing one command does no harm.
                 let _ = shared.handle().try_command(endpoint.home(Command::Seeds(found.clone())));
             }
         })?;
@@ -106,8 +106,8 @@ impl Process {
     }
 
     /// Adds an endpoint, and starts a search for other processes of the service. Returns the present endpoint
-    /// as an error if there is one. An endpoint that knows its set comes with it, and with its first record
-    /// if it continues from records.
+    /// as an error if the service has one. `known` is the endpoint's set if the endpoint knows it, and its
+    /// first record if the endpoint continues from records.
     pub(super) fn add(
         &self,
         name: &str,
@@ -131,7 +131,7 @@ impl Process {
             Some((_, Some(first))) => new_endpoint.recovered(first),
             _ => new_endpoint,
         };
-        // The command is refused only if the process has ended, and then nothing more is heard.
+        // The command is refused only if the process has ended, and then no answer comes.
         let _ = self.handle().command(node::Command::Add(new_endpoint));
         self.shell.kick();
         Ok(endpoint)
@@ -154,7 +154,7 @@ impl Process {
         let _ = self.handle().command(node::Command::Retire(endpoint.channel));
     }
 
-    /// Drops the records of a retired endpoint; the endpoint that is now in its place stays.
+    /// Drops the records of a retired endpoint. The endpoint that is now at the same channel stays.
     pub(super) fn release_retired(&self, name: &str) {
         let _ = self.handle().command(node::Command::Release(self.channel(name)));
     }
@@ -164,13 +164,13 @@ impl Process {
         lock(&self.shared.endpoints).get(&self.channel(name).endpoint).cloned()
     }
 
-    /// Drops the records of a service that continues elsewhere.
+    /// Drops the records of a service whose replica continues in another process.
     pub(super) fn release(&self, name: &str) {
         let _ = self.handle().command(node::Command::Remove(self.channel(name)));
     }
 
-    /// Makes a change of the replicas, and waits for it at most for `patience`. Returns whether it was made
-    /// in time, or the reason why it will not be.
+    /// Changes the replicas of a set, and waits at most for `patience`. Returns whether the change was made
+    /// in time. The error is the reason why the change will not be made.
     pub(super) fn change(
         &self,
         endpoint: &EndpointHandle,
@@ -206,7 +206,7 @@ impl Process {
             }
             match refusal() {
                 None => {}
-                // The refused command is a repetition; the first command is in progress.
+                // This refusal is the answer to a repeated command. The first command is still in progress.
                 Some(ChangeRefusal::AlreadySo) => {}
                 Some(ChangeRefusal::NoLeader) => asked_at = None,
                 Some(why) => return Err(why),
@@ -231,7 +231,7 @@ impl Process {
 
     /// Sends an endpoint the replicas of its set.
     pub(super) fn send_seeds(&self, endpoint: &EndpointHandle, replicas: Vec<Peer>) {
-        // The endpoint also finds the replicas by search, so a lost command does no harm.
+        // The endpoint also finds the replicas by search, so losing the command does no harm.
         let _ = self.handle().command(endpoint.home(Command::Seeds(replicas)));
     }
 
@@ -239,7 +239,8 @@ impl Process {
         Search::quiet(self.shared.domain, self.me(), self.shared.addresses.clone())
     }
 
-    /// Asks all processes at the addresses whether they know a set of this name, at most for `patience`.
+    /// Asks all processes at the addresses for a set of this name. Waits at most for `patience`, and returns
+    /// a set that a process has shown.
     pub(super) fn survey(&self, endpoint: &EndpointHandle, patience: Duration) -> Option<Set> {
         let until = Instant::now() + patience;
         let others: Vec<ProcessId> = self.search().look().into_iter().map(|peer| peer.id).collect();
@@ -254,15 +255,15 @@ impl Process {
         }
     }
 
-    /// Tells an endpoint its set.
+    /// Informs an endpoint of its set.
     pub(super) fn begin(&self, endpoint: &EndpointHandle, set: Set, founded: bool) {
         lock(&endpoint.heard).set = Some(set);
         // The command is refused only if the process has ended.
         let _ = self.handle().command(endpoint.home(Command::Begin { set, founded }));
     }
 
-    /// Requests a copy of a replica's state. No copy comes if the replica has ended, or has just got a
-    /// thread.
+    /// Requests a copy of a replica's state. No copy comes if the replica has ended, or if its service gets a
+    /// thread of its own at this moment.
     pub(super) fn copy(&self, endpoint: &EndpointHandle, wanted: Sender<Exported>) {
         let EndpointKind::Replica(replica) = &endpoint.kind else { unreachable!("a replica has a state") };
         if lock(&replica.inline).is_some() {
@@ -285,7 +286,7 @@ impl Process {
         let _ = self.handle().try_command(endpoint.home(Command::Calls(abandon)));
     }
 
-    /// Makes a client send as many calls as there are permits, at least one. The receiver reports their
+    /// Makes a client send one call for each permit; there is at least one permit. The receiver reports their
     /// fates.
     pub(super) fn call(
         &self,
@@ -318,16 +319,16 @@ impl Drop for Process {
     }
 }
 
-/// Interval at which an operator's request to change the replicas is repeated.
+/// Interval at which a request to change the replicas is repeated.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
-/// Returns a process's configuration, without the addresses at which it listens.
+/// Returns the configuration of a process without the address at which the process listens.
 pub(super) fn config(domain: &str) -> Config {
     config_of(super::domain(domain))
 }
 
 fn config_of(domain: DomainId) -> Config {
-    // The process succeeds no other, so its node number is random.
+    // The process does not continue an earlier process, so its node number is random.
     let node = chance::Chance::new().bits();
     let me = ProcessId { node, incarnation: chance::incarnation() };
     Config::new(domain, me, Vec::new())

@@ -1,4 +1,4 @@
-//! State that a service's threads share with the thread that serves the links.
+//! State that the threads which use services share with the thread that serves the links.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -41,7 +41,8 @@ pub(crate) struct ServiceShared {
     pub(in crate::service) me: ProcessId,
     pub(in crate::service) addresses: Vec<String>,
     pub(in crate::service) endpoints: Mutex<BTreeMap<EndpointId, Arc<EndpointHandle>>>,
-    /// The receiver of the names of services whose replicas here have ended and come back elsewhere.
+    /// The sender of the names of services whose replica in this process has ended. The host brings these
+    /// replicas back as other processes.
     pub(in crate::service) endings: Option<Sender<String>>,
 }
 
@@ -50,17 +51,17 @@ pub(crate) struct EndpointHandle {
     pub(in crate::service) name: String,
     pub(in crate::service) channel: Channel,
     pub(in crate::service) kind: EndpointKind,
-    /// The sets that other processes show at this channel, and the processes that show no set.
+    /// The sets that other processes have shown at this channel, and the processes that have shown no set.
     pub(in crate::service) heard: Mutex<SeenSets>,
     pub(in crate::service) news: Condvar,
 }
 
-/// The sets that were seen under a name.
+/// The sets that processes have shown for one name.
 #[derive(Default)]
 pub(crate) struct SeenSets {
     pub(in crate::service) set: Option<Set>,
     pub(in crate::service) without_set: Vec<ProcessId>,
-    /// Further sets of this name.
+    /// Other sets of this name than `set`.
     pub(in crate::service) other_sets: Vec<GroupId>,
 }
 
@@ -77,26 +78,26 @@ pub(crate) struct ReplicaHandle {
     /// Whether the replica founds a set, instead of joining one.
     pub(in crate::service) founds: bool,
     pub(in crate::service) orders: Sender<ExecutorOrder>,
-    /// The receiving end of the replica's orders, as long as the endpoint executes them itself.
+    /// The receiver of the replica's orders, while the endpoint executes the orders itself.
     pub(in crate::service) inline: Mutex<Option<Receiver<ExecutorOrder>>>,
     pub(in crate::service) tally: Arc<Tally>,
-    /// The present state of the replica's service slot, over all lives.
+    /// The present state of the replica's service slot. All lives of the slot share it.
     pub(in crate::service) status: Arc<Mutex<ReplicaStatus>>,
     /// Whether the replica was rebuilt from its records.
     pub(in crate::service) goes_on: bool,
     /// Whether the other replicas have reported that this process is no replica.
     pub(in crate::service) voted_out: AtomicBool,
-    /// Whether the end of this life has been reported.
+    /// Whether the end of this replica has been reported.
     pub(in crate::service) over: AtomicBool,
     /// The first reason for the replica's end, if it is going to end.
     pub(in crate::service) failed: Mutex<Option<String>>,
-    /// The latest refused changes of the replicas.
+    /// The latest changes of the replicas that were refused.
     pub(in crate::service) refused: Mutex<VecDeque<(Change, ChangeRefusal)>>,
 }
 
 impl ReplicaHandle {
-    /// Notes that the replica cannot continue. It may still have results to deliver. Returns the first
-    /// reason.
+    /// Notes that the replica cannot continue. The replica may still have results to deliver. Returns the
+    /// first reason that was noted.
     pub(in crate::service) fn fail(&self, name: &str, why: String) -> String {
         lock(&self.failed)
             .get_or_insert_with(|| {
@@ -107,10 +108,9 @@ impl ReplicaHandle {
             .clone()
     }
 
-    /// Whether the set may still count on this replica's records, now that the process `me` ends: the process
-    /// was a replica, its journal is on disk, and nobody has reported that the other replicas voted the
-    /// process out. The same cause may end all replicas. Then these records are all that is left of the
-    /// state.
+    /// Whether the set may still count on the records of this replica after the process `me` ends. It may if
+    /// the process was a replica, its journal is on disk, and no report says that the other replicas voted
+    /// the process out. If the same cause ends all replicas, these records are all that is left of the state.
     pub(in crate::service) fn keeps_records(&self, me: ProcessId) -> bool {
         let is_replica = || lock(&self.status).replicas.iter().any(|(id, _)| *id == me);
         self.terms.durable
@@ -137,7 +137,7 @@ pub(crate) struct ClientCalls {
     pub(in crate::service) transactions: AtomicU64,
 }
 
-/// Calls that were made together, whose fates are reported together.
+/// Calls that were made together. Their fates are reported together.
 pub(in crate::service) struct CallBatch {
     pub(in crate::service) fates: Vec<Option<Fate>>,
     /// Number of calls without a fate.
@@ -146,11 +146,12 @@ pub(in crate::service) struct CallBatch {
     pub(in crate::service) permits: OwnedSemaphorePermit,
 }
 
-/// Upper bound of the calls of a stub and its clones in progress, and so of the calls in a batch.
+/// Upper bound of the number of calls in progress of a stub and its clones, and so of the calls in a batch.
 pub(in crate::service) const CALLS_MAX: usize = 8192;
 
 impl ClientCalls {
-    /// Returns the command of the first call of a batch. The commands of the other calls follow.
+    /// Returns the command id of the first call of a batch. The other calls of the batch have the following
+    /// ids.
     pub(in crate::service) fn first_command(token: u64) -> CommandId {
         CommandId(token * CALLS_MAX as u64)
     }
@@ -185,7 +186,7 @@ impl EndpointHandle {
         matches!(&self.kind, EndpointKind::Replica(replica) if replica.over.load(Ordering::Relaxed))
     }
 
-    /// Makes the endpoint's replica resign, because it cannot continue.
+    /// Makes the endpoint's replica resign, because its service cannot continue.
     pub(in crate::service) fn fail(&self, why: String) {
         if let EndpointKind::Replica(replica) = &self.kind {
             replica.fail(&self.name, why);
@@ -206,7 +207,8 @@ pub(crate) fn spawn(
 }
 
 impl ServiceShared {
-    /// Reports that a replica has ended. It comes back elsewhere, unless it would end again.
+    /// Reports that a replica has ended. The replica comes back as another process, unless it would end
+    /// again.
     pub(in crate::service) fn end(&self, endpoint: &EndpointHandle, why: String, after: AfterEnd) {
         let EndpointKind::Replica(replica) = &endpoint.kind else { return };
         let why = replica.fail(&endpoint.name, why);
@@ -230,7 +232,7 @@ impl ServiceShared {
                     Some(format!("{why}; this was the only replica, so the service's state is lost"));
             }
             (AfterEnd::ComeBack, Some(endings)) => {
-                // Once the host has ended, nobody brings the replica back.
+                // If the host has ended, no thread brings the replica back.
                 let _ = endings.send(endpoint.name.clone());
             }
             _ => status.ended = Some(why),
@@ -246,8 +248,8 @@ impl ServiceShared {
 #[derive(Clone)]
 pub(crate) struct Results {
     pub(in crate::service) shared: Arc<ServiceShared>,
-    /// The reference is weak, because an endpoint handle holds the sender of its orders, and its executor
-    /// ends with that sender.
+    /// A weak reference. An executor ends when the sender of its orders is dropped, and the endpoint handle
+    /// holds that sender. So the executor must not keep the handle alive.
     pub(in crate::service) endpoint: Weak<EndpointHandle>,
     pub(in crate::service) gate: Arc<Gate>,
 }
@@ -260,7 +262,8 @@ impl Results {
 
 impl Outlet for Results {
     fn results(&self, results: Vec<service::Command>) -> bool {
-        // A waiting executor must not hold the handle, or the handle would not end.
+        // A waiting executor must not hold a strong reference, because then the handle would never be
+        // dropped.
         if !self.gate.wait(|| self.endpoint.upgrade().is_none_or(|endpoint| endpoint.has_ended())) {
             return false;
         }

@@ -12,15 +12,15 @@ pub struct Counter(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterRequest {
-    /// Adds this number; rejected if the sum does not fit into 64 bits.
+    /// Adds this number. The service rejects the request if the sum does not fit into 64 bits.
     Add(u64),
-    /// Asks for the number.
+    /// Reads the number.
     Read,
 }
 
 impl Service for Counter {
     type Request = CounterRequest;
-    /// The number, after the addition.
+    /// The number, after the addition if there was one.
     type Reply = u64;
     type Delta = u64;
     type Undo = u64;

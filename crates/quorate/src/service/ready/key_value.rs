@@ -1,4 +1,4 @@
-//! A store of keys and values: calls with different keys need not wait for each other.
+//! A store of keys and values. Calls with different keys need not wait for each other.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ pub struct KeyValue(BTreeMap<String, String>);
 pub enum KeyValueRequest {
     /// Sets the value of a key.
     Put(String, String),
-    /// Asks for the value of a key.
+    /// Reads the value of a key.
     Get(String),
     /// Deletes a key.
     Delete(String),

@@ -25,14 +25,14 @@ pub struct Draw {
 pub enum LotteryRequest {
     /// Draws a number.
     Draw,
-    /// Asks for the last draw.
+    /// Reads the last draw.
     Last,
 }
 
 /// The reply to both requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LotteryReply {
-    /// Number of draws so far, this one included.
+    /// Number of draws so far, the present draw included.
     pub draws: usize,
     /// The last draw.
     pub last: Option<Draw>,

@@ -21,11 +21,11 @@ pub struct Matchmaker(BTreeMap<String, Machine>);
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The machine's address. A new advertisement replaces the former advertisement of the same address.
+    /// The machine's address. A new advertisement of an address replaces the former advertisement.
     pub address: String,
     /// The machine's resources.
     pub size: Size,
-    /// The secret that lets its holder use the machine.
+    /// The secret with which a user may use the machine.
     pub capability: String,
 }
 
@@ -54,13 +54,13 @@ impl Size {
 pub enum MatchRequest {
     /// Advertises a free machine.
     Advertise(Machine),
-    /// Asks for a machine for a job.
+    /// Requests a machine for a job.
     Submit {
         /// The name of the job, which is not empty.
         job: String,
         /// The job's needs.
         size: Size,
-        /// The job's priority; larger is sooner.
+        /// The job's priority. Jobs with larger numbers come first.
         priority: u8,
     },
 }
@@ -120,10 +120,10 @@ impl Service for Matchmaker {
     }
 }
 
-/// Tasks by urgency and arrival.
+/// Tasks, ordered by priority and then by arrival.
 type Tasks = BTreeMap<(Reverse<u8>, u64), Task<Matchmaker>>;
 
-/// Requests that wait, most urgent first, and whether the reign is over.
+/// Requests that wait, the most urgent request first, and whether the reign is over.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<(Tasks, bool)>,

@@ -2,8 +2,8 @@
 //!
 //! Each of them is an ordinary [`Service`](super::Service), written as a user would write it. Their requests
 //! and replies are public, so that a program can call a service of a running host:
-//! `db.service::<ready::Counter>("counter")`. Over HTTP, requests have `serde`'s form: `{"add": 1}`,
-//! `"read"`.
+//! `db.service::<ready::Counter>("counter")`. Over HTTP, requests are JSON in the form of `serde`, for
+//! example `{"add": 1}` and `"read"`.
 
 pub mod counter;
 pub mod key_value;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::service::{Cx, Executed, Service};
 
-/// Waiting jobs, by priority and arrival, and jobs that were given out.
+/// Waiting jobs, by priority and arrival, and the jobs that workers have taken.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Scheduler {
     waiting: BTreeMap<QueuePlace, String>,
@@ -21,14 +21,14 @@ pub struct Scheduler {
 /// The place of a job in the queue.
 type QueuePlace = (Reverse<u8>, u64);
 
-/// A job that was given to a worker.
+/// A job that a worker has taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// The job.
     pub job: String,
     /// The name of the job's worker.
     pub worker: String,
-    /// Time at which the job was given out, by the leader's clock.
+    /// Time at which the worker took the job, by the leader's clock.
     pub at: SystemTime,
 }
 
@@ -40,10 +40,10 @@ pub enum ScheduleRequest {
     Submit {
         /// The job.
         job: String,
-        /// The job's priority; larger is sooner.
+        /// The job's priority. Jobs with larger numbers come first.
         priority: u8,
     },
-    /// Asks for the next job, for this worker.
+    /// Takes the next job for this worker.
     Work {
         /// The worker's name.
         worker: String,
@@ -62,10 +62,10 @@ enum Changed {
 
 impl Service for Scheduler {
     type Request = ScheduleRequest;
-    /// The job that is given out; `None` after a submission, and if no job waits.
+    /// The job that the worker takes; `None` for a submission, and if no job waits.
     type Reply = Option<Taken>;
     type Delta = ScheduleChange;
-    /// The place of a job that was submitted; `None` stands for the job that was given out last.
+    /// The place of a submitted job; `None` takes back the latest job that a worker took.
     type Undo = Option<(Reverse<u8>, u64)>;
 
     fn execute(&self, request: &ScheduleRequest, cx: &mut Cx<'_>) -> Executed<Self> {

@@ -59,7 +59,7 @@ fn a_member_with_another_key_or_none_is_refused() {
     one.safe_send(word("they go on")).wait().unwrap();
     assert_eq!((one.key_refusals(), two.key_refusals()), ((0, 0), (0, 0)));
 
-    // A group without a key refuses a member with one, too.
+    // A group without a key refuses a member with a key, too.
     let open = node(cluster.addresses()).group("open").join(Words::default()).wait().unwrap();
     let refused = nodes[2].group("open").key(key).join(Words::default()).wait().unwrap_err();
     assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
@@ -94,7 +94,7 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
             sent
         };
         let senders: Vec<_> = members.iter().map(|member| scope.spawn(move || send(member))).collect();
-        // The asker gets every reply, whichever key the replying member used.
+        // The asker gets every reply, whichever key seals it.
         let ask = |member: &Member<Words>| {
             while !stop.load(Ordering::Relaxed) {
                 let asked = member.query(word("nobody"), Want::All).deadline(Duration::from_secs(20));

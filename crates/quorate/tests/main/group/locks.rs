@@ -48,7 +48,7 @@ fn a_lock_is_held_by_one_and_moves_in_order() {
     drop(first);
     let second = second.wait().unwrap();
     assert!(second.fence() > fence, "{} after {fence}", second.fence());
-    // The member that holds both locks is killed. The next claims get its locks.
+    // The member that holds both locks is killed. The members with the next claims get the locks.
     let fence = second.fence();
     std::mem::forget((second, other));
     test_group.kill(1);

@@ -23,7 +23,7 @@ use quorate_testing::wait_for;
 
 use crate::words::{Rank, TestGroup, Words, node, said, word};
 
-/// Words of another kind.
+/// A type with another name and other updates than [`Words`].
 struct Others;
 
 impl Replica for Others {
@@ -164,7 +164,7 @@ struct Senders {
 #[derive(Default)]
 struct Sent {
     answered: Vec<String>,
-    /// Words that were answered as safe, or that a flush covered.
+    /// Words that were sent as safe and answered, or that a flush covered.
     durable: Vec<String>,
 }
 
@@ -222,7 +222,7 @@ fn judge(test_group: &TestGroup, sent: &[Sent]) {
         .iter()
         .map(|member| member.read(|words| (words.said.clone(), words.views.clone())).unwrap())
         .collect();
-    // Survivors have the same messages in the same view.
+    // All survivors have the same messages in the same view.
     let mut views: BTreeMap<u64, Vec<Vec<String>>> = BTreeMap::new();
     for (_, seen) in &logs {
         for (view, words) in seen {
@@ -244,7 +244,7 @@ fn judge(test_group: &TestGroup, sent: &[Sent]) {
             assert!(lost.is_empty(), "{name}: {lost:?} of {} durable ones are lost", sent.durable.len());
         }
     }
-    // Ordered messages have the same order at all survivors.
+    // All survivors have the ordered messages in the same order.
     let ordered = |said: &[String]| -> Vec<String> {
         let is = |word: &&String| word[2..].parse::<u64>().unwrap() % 7 < 3;
         said.iter().filter(is).cloned().collect()
@@ -268,8 +268,8 @@ fn survivors_of_killed_members_agree_and_have_every_flushed_update() {
     thread::sleep(Duration::from_millis(100));
     let sent = senders.stop();
     assert!(sent.iter().all(|sent| sent.durable.len() > 10), "all got somewhere");
-    // After the flush, every member has received whatever any member had delivered, including the last words
-    // of the sender.
+    // After the flush, every member has received all messages that any member had delivered, including the
+    // last words of the killed sender.
     test_group.members.iter().for_each(|member| member.flush().wait().unwrap());
     let count = said(&first).len();
     test_group.settle_count(count);
@@ -296,8 +296,8 @@ fn groups_go_on_when_the_lead_router_is_killed() {
     assert!(matches!(ordered.wait(), Ok(Place::Ordered(..))), "another one leads");
     wait_for("more is said", || said(&test_group.members[0]).len() > before + 50);
     let sent = senders.stop();
-    // After the flush, every member has received whatever any member had delivered, including the last words
-    // of the sender.
+    // After the flush, every member has received all messages that any member had delivered, including the
+    // last words of the killed sender.
     test_group.members.iter().for_each(|member| member.flush().wait().unwrap());
     let count = said(&test_group.members[1]).len();
     test_group.settle_count(count);
@@ -321,7 +321,8 @@ fn a_member_that_panics_in_apply_is_out_and_the_others_go_on() {
     wait_for("a view without it", || other.view().unwrap().members == [other.id()]);
     other.safe_send(word("alone")).wait().unwrap();
     assert_eq!(said(&other), ["panic", "alone"]);
-    // The process's other groups go on. It may join the lost group again and gets that group's state.
+    // The process's other groups go on. The process may join the lost group again, and gets the group's
+    // state.
     test_group.members[2].safe_send(word("still here")).wait().unwrap();
     let again = test_group.nodes[2].group("fragile").join(Words::default()).wait().unwrap();
     assert_eq!(said(&again), ["panic", "alone"]);
@@ -341,7 +342,7 @@ fn a_sleeping_member_delays_nobody() {
     fast.send(word("soft")).wait().unwrap();
     fast.flush().wait().unwrap();
     assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
-    // A reader of the slow member waits for the earlier deliveries.
+    // A reader of the slow member waits until the member has applied the earlier deliveries.
     assert_eq!(said(&slow).len(), 22);
     assert!(began.elapsed() >= Duration::from_secs(2));
 }
@@ -440,7 +441,8 @@ fn a_malformed_address_is_refused_at_once() {
 
 #[test]
 fn callbacks_may_send_and_may_not_read() {
-    /// Answers each number above 0 with the next lower one, and records the outcome of a read inside `apply`.
+    /// Answers each number above 0 by sending the next lower number, and records the outcome of a read inside
+    /// `apply`.
     struct Echo(Arc<Mutex<Option<Member<Echo>>>>, Arc<Mutex<Vec<Result<(), Error>>>>);
 
     impl Replica for Echo {
@@ -494,7 +496,7 @@ fn processes_that_leave_are_gone_from_the_domain() {
     assert_eq!(leaves.send(word("more")).wait().unwrap_err().fate(), Some(quorate::Fate::NotSent));
     wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
     assert_eq!(said(&stays), ["farewell"]);
-    // The last member leaves. The next joiner starts the group over with its own state.
+    // The last member leaves. The next joiner begins with its own state.
     let few = stays.safe_send_to(Phi::Count(1), word("to one")).wait();
     assert!(matches!(few, Ok(Place::Ordered(..))), "{few:?}");
     drop(stays);

@@ -41,7 +41,7 @@ fn queries_name_the_members_that_do_not_reply() {
     let (replies, complete, failed) = missing("panic", Want::All);
     assert_eq!((replies, complete, failed.len()), (2, false, 1));
     assert!(matches!(&failed[0].2, Absence::Failed(why) if why.contains("asked to panic")), "{failed:?}");
-    // The sleeping member is late. A query that wants a majority does not wait for it.
+    // The sleeping member is late. A query that needs a majority does not wait for it.
     let began = Instant::now();
     assert!(matches!(missing("sleep", Want::Majority), (2, true, _)));
     assert!(began.elapsed() < Duration::from_millis(450), "{:?}", began.elapsed());
@@ -55,7 +55,7 @@ fn queries_name_the_members_that_do_not_reply() {
     assert_eq!((answer.replies.len(), answer.missing[0].why.clone()), (2, Absence::Gone));
 }
 
-/// Waits for the oldest deferred answer, and returns it.
+/// Waits until a member has deferred an answer, and returns the oldest promise.
 fn put_off(promises: &Promises) -> Promise<(Rank, usize)> {
     wait_for("it is asked", || !promises.lock().unwrap().is_empty());
     promises.lock().unwrap().remove(0)
@@ -68,7 +68,7 @@ fn a_deferred_answer_delays_nobody() {
     test_group.join(words);
     test_group.join(Words::default());
     let [slow, asker] = [0, 1].map(|place| test_group.members[place].clone());
-    // The member is asked by another process and by itself.
+    // The query comes once from another process, and once from the member's own process.
     for member in [&asker, &slow] {
         let asking = member.query(word("later"), Want::All).deadline(Duration::from_secs(20)).into_future();
         let asking = thread::spawn(move || asking.wait().unwrap());
@@ -115,7 +115,7 @@ fn a_deferred_answer_always_ends_in_one_reply() {
         );
         answer.missing.into_iter().next().map(|it| (it.rank, it.why)).unwrap()
     };
-    // A thread drops the promise and goes on; another thread drops it in a panic.
+    // One thread drops the promise and goes on. Another thread drops it by panicking.
     let asking = ask(long);
     drop(put_off(&promises));
     assert_eq!(missing(asking), (1, Absence::Declined));
@@ -139,7 +139,7 @@ fn a_deferred_answer_always_ends_in_one_reply() {
     assert_eq!(missing(asking), (1, Absence::Gone));
     promise.answer(((0, 0), 0));
     assert_eq!(late(&test_group, 0), 1, "it said nothing");
-    // A kill voids the pending promise, too.
+    // If the member is killed, its pending promise is void, too.
     let (words, promises) = Words::slow();
     let fresh = test_group.nodes[2].group("other").join(words).wait().unwrap();
     let asks = test_group.nodes[0].group("other").join(Words::default()).wait().unwrap();
@@ -211,11 +211,11 @@ fn a_group_of_closures_is_a_group_like_others() {
     }
     let answer = one.ordered_query(word("t"), Want::All).wait().unwrap();
     assert_eq!(answer.replies.iter().map(|it| it.reply).collect::<Vec<_>>(), [((0, 2), 1), ((1, 2), 1)]);
-    // A replica of the same name and structure fits, however it is built.
+    // A replica with the same name and structure fits, in whichever way it was made.
     let made = nodes[2].group("closures").join(Words::default()).wait().unwrap();
     assert_eq!(said(&made), all);
     made.leave().wait().unwrap();
-    // A replica of another name or another structure is refused, and the error names both.
+    // A replica with another name or another structure is refused, and the error names both.
     let renamed = refused(&nodes[2], || Handlers::new("words/2", ()));
     assert!(renamed.to_string().contains("`words/1`") && renamed.to_string().contains("`words/2`"));
     let heavy = || Handlers::new("words/1", ()).update(|(), _: (String, u32), _| {});

@@ -44,7 +44,7 @@ fn members_of_one_process_are_members_like_others() {
     }
     let own = all.map(|it| it.read(|words| words.own.join(" ")).unwrap());
     assert_eq!(own, ["one four", "two", "three", "five"]);
-    // A query reaches each member, and each answers for its own rank.
+    // A query reaches each member, and each member answers for its own rank.
     for asks in [&second, &other] {
         let answer = asks.ordered_query(word("f"), Want::All).wait().unwrap();
         let replies: Vec<_> = answer.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();

@@ -57,8 +57,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the answer that is stored for an id, or executes the request and stores its answer. A refusal
-    /// changes nothing and is not stored.
+    /// Returns the stored answer for an id. If there is none, executes the request and stores its answer. A
+    /// refusal changes nothing and is not stored.
     fn once(&mut self, id: &Bytes, request: &Bytes) -> Decided {
         let (key, print) = (memory_key(id), xxh3_64(request));
         if let Some((value, _)) = self.string(&key)? {
@@ -79,7 +79,8 @@ impl<'a> Draft<'a> {
         Ok(answer)
     }
 
-    /// Returns the former value if the request wants it. In that case, a key that has a hash is refused.
+    /// Returns the former value of the key if the request wants that value. In that case, refuses a key that
+    /// has a hash.
     fn before(&self, key: Option<&Bytes>, return_old: bool) -> Result<Value, Refusal> {
         match key.filter(|_| return_old).and_then(|key| self.live(key)) {
             None => Ok(Value::Nothing),
@@ -88,7 +89,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Refuses unless there is room for `more` bytes.
+    /// Refuses the request if the map has no room for `more` bytes.
     fn room(&self, more: usize) -> Result<(), Refusal> {
         if self.keyspace.bytes + more > BYTES_MAX { Err(Refusal::Full) } else { Ok(()) }
     }
@@ -130,7 +131,7 @@ impl<'a> Draft<'a> {
         let expires = life.end(present, self.now);
         let (from, to) = (present.unwrap_or(u64::MAX), expires.unwrap_or(u64::MAX));
         let holds = match only {
-            // A life that already has no limit is not changed.
+            // A value that already lives without limit is not changed.
             Only::Always => present.is_some() || expires.is_some(),
             Only::Unlimited => present.is_none(),
             Only::Limited => present.is_some(),

@@ -81,7 +81,7 @@ pub enum Request {
     },
     /// Lists some of the keys. Answered by [`KeyspaceAnswer::Keys`].
     Scan {
-        /// The hash after which the list begins; `None` lists from the beginning.
+        /// The hash after which the list begins, or `None` to list from the beginning.
         behind: Option<u64>,
         /// Approximate number of keys.
         limit: u32,
@@ -93,7 +93,7 @@ pub enum Request {
     Once {
         /// The client's name for the request.
         id: Bytes,
-        /// The encoded request. In this form it cannot contain itself, so that no message makes a reader
+        /// The encoded request. An encoded request cannot contain itself, so no message makes its reader
         /// recurse.
         request: Bytes,
     },
