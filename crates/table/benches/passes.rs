@@ -1,8 +1,8 @@
 //! The time of a pass and of an update on a table of 100,000 rows: `cargo bench -p quorate-table --bench
 //! passes`.
 //!
-//! A pass of Q reads is one call of the engine with all of them, result rows included. Each update changes
-//! one row, with a hundred updates in a call, while a reader holds the version before them.
+//! A pass of Q reads is one call of the engine with all Q reads; its time includes the result rows. Each
+//! update changes one row. A call has a hundred updates, and a reader holds the version before them.
 
 use std::hint::black_box;
 

@@ -119,10 +119,10 @@ pub trait Engine: Send {
     }
 
     /// Runs `jobs` as [`Engine::apply`] does. After each read, passes the job's index and the answer to
-    /// `keep`. If `keep` returns true, the version that the read saw is pinned, as by [`Engine::pin`] at the
-    /// job's epoch for a reader. A read that was withdrawn meanwhile may fail (57014). A panic while rows are
-    /// searched for a read is that read's failure ([`Failure::is_panic`]), and the other jobs are answered. A
-    /// panic in a write reaches the caller.
+    /// `keep`. If `keep` returns true, the engine pins the version that the read saw, as by [`Engine::pin`]
+    /// at the job's epoch for a reader. A read that the host withdraws meanwhile may fail (57014). A panic of
+    /// the search for a read's rows makes this read fail ([`Failure::is_panic`]), and the engine answers the
+    /// other jobs. A panic in a write reaches the caller.
     fn apply_keeping(
         &mut self,
         jobs: &[Job],
@@ -142,7 +142,7 @@ pub trait Engine: Send {
 
     /// Reads a page of a long read of plain rows (no order, DISTINCT or limit) at a pinned epoch, so that a
     /// result of any size can stream. Returns at most `rows` matching rows from `cursor` on (`None` at
-    /// first). Fails (72000) if the pin was broken because readers kept too much
+    /// first). Fails (72000) if the engine has broken the pin because readers kept too much
     /// ([`Bounds::pinned_bytes_max`]).
     fn page(
         &mut self,
@@ -225,9 +225,9 @@ pub struct Bounds {
     /// ([`Failure::is_crowded`]), and the caller can run it again alone. So crowded reads are answered one
     /// after another, each by a pass of its own.
     ///
-    /// One call has the neighbouring reads and writes of a batch. A task that is no job (the end of a
-    /// session, a pin, an export or an import of a move, a page of a long answer) stands between two calls,
-    /// and the reads behind it have the full bound again.
+    /// One call has the neighbouring reads and writes of a batch. Some tasks are no jobs: the end of a
+    /// session, a pin, an export or an import of a move, a page of a long answer. Such a task separates two
+    /// calls, and the reads behind it have the full bound again.
     pub batch_bytes_max: u64,
 }
 

@@ -482,7 +482,7 @@ pub enum AggregateFunction {
 }
 
 impl AggregateFunction {
-    /// For a variance or deviation, returns whether it is of a sample, and whether it is the square root.
+    /// Returns, for a variance or deviation, whether it is of a sample, and whether it is the square root.
     pub(crate) fn spread(self) -> Option<(bool, bool)> {
         match self {
             AggregateFunction::VarianceSample => Some((true, false)),

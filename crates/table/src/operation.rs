@@ -102,8 +102,8 @@ pub enum Operation {
         returning: Vec<Expr>,
     },
     /// Reads plain rows of several tables, at least one, all at one position: a backup. The rows are always
-    /// returned in pages, each an [`Answer::Backup`](crate::engine::Answer::Backup). An engine is given these
-    /// reads one by one.
+    /// returned in pages, each an [`Answer::Backup`](crate::engine::Answer::Backup). The caller of an engine
+    /// passes these reads to it one by one.
     Backup(Vec<Select>),
     /// Executes several statements together: all of them take effect, or none does.
     Transaction(TableTransaction),
@@ -225,11 +225,11 @@ pub struct TableTransaction {
 pub struct Trial {
     /// The transaction's number for fingerprints.
     pub key: u128,
-    /// The earlier steps that may concern the statement's rows. If a result that the client received is no
-    /// longer true, the trial fails (40001).
+    /// The earlier steps that may concern the statement's rows. If such a step no longer gives the result
+    /// that the client received, the trial fails (40001).
     pub earlier: Vec<Step>,
-    /// Whether the results of the earlier steps are compared in all ranges, and not only in those that the
-    /// statement concerns.
+    /// Whether the results of the earlier steps are compared in all ranges. Otherwise they are compared only
+    /// in the ranges that the statement concerns.
     pub compares_all: bool,
     /// The statement. Its `received` is empty.
     pub statement: TransactionStatement,

@@ -611,8 +611,9 @@ fn a_pinned_version_stays_readable_after_its_dictionary_changed() {
     twin.release(Epoch(2), Holder::Migration);
 }
 
-/// Keys with few rows and keys with many, in a table placed by them. The reads use keys of both kinds, alone,
-/// among writes that turn one kind into the other, and with filters that nothing can satisfy.
+/// Some keys have few rows and some have many, in a table that is partitioned by the key. The reads use keys
+/// of both kinds, alone, among writes that turn one kind into the other, and with filters that nothing can
+/// satisfy.
 #[test]
 fn a_key_may_be_in_many_rows() {
     let column =

@@ -69,8 +69,8 @@ fn first_difference(mut orders: impl Iterator<Item = Ordering>) -> Ordering {
     orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Appends bytes that are equal exactly for documents that [`order`] calls equal, and no prefix of another
-/// document's bytes.
+/// Appends bytes that are equal exactly for documents that [`order`] calls equal. The bytes of one document
+/// are never a prefix of another document's bytes.
 pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) {
     let mut canonical = String::with_capacity(text.len());
     match parse(text, Escapes::Decoded) {

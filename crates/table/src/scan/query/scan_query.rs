@@ -385,8 +385,8 @@ impl Dependencies {
     }
 }
 
-/// A set of columns, and of the existence of rows (the highest bit). Column numbers are taken modulo 63, so
-/// the set may report a column that is not in it, and never misses one that is.
+/// A set of columns, in which the highest bit stands for the existence of rows. Column numbers are taken
+/// modulo 63, so the set may report a column that is not in it, and never misses one that is.
 #[derive(Clone, Copy, Default)]
 pub(in crate::scan) struct ColumnSet(u64);
 
