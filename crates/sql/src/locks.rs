@@ -1,13 +1,13 @@
 //! Courtesy locks: blocks of one gateway wait for each other instead of failing.
 //!
-//! Nothing in the cluster is locked. Blocks that change one row at the same time fail at COMMIT, all but one,
-//! and have done their work in vain. So each gateway keeps a queue for each primary key that an open block
-//! has written or locked. A block waits in the queue until the blocks before it have ended, but not for long.
-//! Then it sees the row as they left it.
+//! The cluster locks nothing. If several blocks change one row at the same time, all but one of them fail at
+//! COMMIT, and have done their work in vain. So each gateway keeps a queue for each primary key that an open
+//! block has written or locked. A block waits in the queue until the blocks before it have ended, but not for
+//! long. Then it sees the row as those blocks left it.
 //!
 //! **Correctness never rests on these locks.** A block goes on without a lock if its wait is over, if it and
 //! another block wait for each other, or if the gateway has too many locks. Blocks at other gateways do not
-//! see them. COMMIT compares in any case.
+//! see the locks. With or without a lock, COMMIT compares the results of the block.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -163,7 +163,8 @@ impl BlockLocks {
         }
     }
 
-    /// Takes a lock. Waits for the blocks before until `patience` ends, and then goes on without the lock.
+    /// Takes a lock. Waits for the earlier blocks in the queue until `patience` ends, and then goes on
+    /// without the lock.
     pub async fn take(&mut self, key: LockKey, patience: impl Future<Output = ()>) {
         let requested = self.locks.state().request(self.block, key, true);
         match requested {

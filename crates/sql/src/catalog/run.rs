@@ -30,7 +30,7 @@ use crate::{
 /// Maximum number of rows that a query may process before it is stopped.
 const STEPS_MAX: u64 = 50_000_000;
 
-/// Number of steps that a round of a recursion counts as, which is about its time.
+/// The number of steps that a round of a recursion counts as. A round takes about as long as these steps.
 const ROUND_STEPS: u64 = 100;
 
 /// The current row of one level, and the levels around it.

@@ -196,7 +196,7 @@ fn named_key(filter: &Expr, table: &Table) -> Option<LockKey> {
     (!values.is_empty()).then(|| LockKey(table.id, hash_of(values)))
 }
 
-/// Passes on the columns that a conjunction compares with constants.
+/// Calls `found` for each column that a conjunction compares with a constant, with this constant.
 fn name_values<'e>(expr: &'e Expr, found: &mut impl FnMut(usize, &'e Value)) {
     match expr {
         Expr::Binary(Binary::And, left, right) => {

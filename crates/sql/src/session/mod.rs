@@ -282,8 +282,8 @@ impl Session {
         }
     }
 
-    /// Whether a statement may be bound again, because its table ended after it was bound. In a block, the
-    /// whole block has to be repeated.
+    /// Whether the session may bind a statement again, because its table ended after it was bound. This is
+    /// false in a block, because there the client has to repeat the whole block.
     fn is_outdated(&self, prepared: &Prepared, error: &SqlError) -> bool {
         let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
         fault::is_outdated(error)
@@ -364,7 +364,8 @@ impl Session {
             }
             Statement::Begin(modes) => {
                 if self.is_implicit() {
-                    // If an earlier statement fails, the client has begun no block.
+                    // If a statement before BEGIN fails, its error must come first, and the client has begun
+                    // no block.
                     self.settle().await?;
                 }
                 self.begin(*modes)
