@@ -289,7 +289,7 @@ fn frame(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
 }
 
-/// A hello, encoded by hand.
+/// Encodes a hello by hand.
 fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number: u32) -> Vec<u8> {
     let mut bytes = b"QUORATE\n".to_vec();
     bytes.extend(version.to_le_bytes());

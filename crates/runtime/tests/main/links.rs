@@ -462,12 +462,12 @@ fn generation_of(number: u32) -> Generation {
     Generation { number, ..Generation::FIRST }
 }
 
-/// A process with this fence as its policy.
+/// Starts a process with this fence as its policy.
 fn fenced(node: u64, fence: Fence) -> Process {
     Process::running(Chat { fence: Some(fence), ..Chat::default() }, config(id(node)))
 }
 
-/// A process of this generation, a router or another one.
+/// Starts a process of this generation, a router or another one.
 fn of(router: bool, generation: u32) -> Process {
     let fence = if router { Fence::of_router } else { Fence::of_member };
     fenced(1000 + u64::from(generation), fence(generation_of(generation)))

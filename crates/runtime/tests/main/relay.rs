@@ -68,8 +68,8 @@ impl Process {
     }
 }
 
-/// A proxy in front of `of`. A set flag stops the bytes of that direction. While either flag is set it makes
-/// no new connections, because a connection needs both directions.
+/// Starts a proxy in front of `of`. A set flag stops the bytes of that direction. While either flag is set
+/// the proxy makes no new connections, because a connection needs both directions.
 fn front(of: SocketAddr, to_them: &Arc<AtomicBool>, from_them: &Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

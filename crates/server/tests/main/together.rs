@@ -108,7 +108,8 @@ async fn a_read_sees_the_writes_before_it_and_answers_come_in_order() {
         assert_eq!(rows(&said)[3..], [vec!["2".to_owned(), "32".to_owned()], vec!["end".to_owned()]]);
         assert_eq!(outcome(&mut one, "truncate t").await.0, "00000");
     }
-    // More is read than may wait for a result. The write is tried, and the read streams.
+    // The read returns more than may wait for the result of the write. So the session tries the write, and
+    // the rows of the read stream.
     let values: Vec<String> = (0..20_000).map(|id| format!("({id})")).collect();
     assert_eq!(
         outcome(&mut one, &format!("insert into t (id) values {}", values.join(", "))).await.0,
@@ -151,7 +152,8 @@ async fn begin_and_commit_divide_a_message() {
     );
     assert_eq!(outcome(&mut other, "delete from t where id = 1").await.0, "00000");
     assert_eq!(outcome(&mut one, "commit").await, ("40001".to_owned(), 'I'));
-    // A block that fails in a message stays failed, and knows what came before.
+    // A block that fails in a message stays failed in later messages. A rollback to a savepoint restores the
+    // effects of the statements before it.
     assert_eq!(outcome(&mut one, "begin; insert into t values (6); insert into t values (2)").await.1, 'E');
     assert_eq!(outcome(&mut one, "commit; insert into t values (7)").await, ("00000".to_owned(), 'I'));
     assert_eq!(keys(&mut other).await, ["2", "4", "5", "7"]);

@@ -364,8 +364,7 @@ impl Session {
             }
             Statement::Begin(modes) => {
                 if self.is_implicit() {
-                    // If a statement before BEGIN fails, its error must come first, and the client has begun
-                    // no block.
+                    // If a statement before BEGIN fails, the client has begun no block.
                     self.settle().await?;
                 }
                 self.begin(*modes)
