@@ -110,7 +110,8 @@ impl LockState {
 
     /// Whether `block` waits for `other`, directly or by way of other blocks.
     fn waits_for(&self, mut block: u64, other: u64) -> bool {
-        // Each block waits for one key at most, and a new wait never closes a circle.
+        // Each block waits for at most one key, and no block begins a wait that would close a circle. So this
+        // loop ends.
         while let Some(queue) = self.waiting.get(&block).and_then(|key| self.queues.get(key)) {
             if queue.holder == other {
                 return true;

@@ -32,7 +32,7 @@ const NAME: usize = 1;
 const DAY: usize = 2;
 const PRICE: usize = 3;
 
-/// Returns a number below a bound, without a pattern.
+/// Maps a number to a number below `below`, so that neighbours lie far apart.
 fn spread(number: i32, below: i32) -> i32 {
     ((number as u32).wrapping_mul(0x9E37_79B1) >> 8) as i32 % below
 }

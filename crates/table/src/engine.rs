@@ -111,7 +111,7 @@ pub trait Engine: Send {
     /// Runs `jobs` in order, exactly as if one after another, and stops after the first held job. Returns one
     /// answer per job that ran. A held job gets the answer that it would have if it were published; the
     /// caller must settle the job before the next call. For each range, the epochs of writes must ascend, and
-    /// each epoch must belong to one operation, because rows are numbered by them. A read whose epoch
+    /// each epoch must belong to one operation, because the engine numbers rows by epoch. A read whose epoch
     /// precedes the last write is answered from the version pinned at exactly that epoch. The read fails
     /// (72000) if no version is pinned there.
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {

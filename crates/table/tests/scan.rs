@@ -388,7 +388,7 @@ impl History {
                     aggregate(AggregateFunction::Max, Some(columns[0].clone()), false),
                     aggregate(AggregateFunction::Avg, Some(float), false),
                 ];
-                // With a sum of floats, one pass looks at all rows.
+                // A sum of floats makes one pass look at all rows.
                 if self.maker.below(2) == 0 {
                     aggregates.pop();
                 }

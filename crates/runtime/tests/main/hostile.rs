@@ -61,7 +61,7 @@ fn datagrams_are_accepted_only_while_the_link_of_their_token_stands() {
     socket.send_to(&[&note[..], b"?"].concat(), a.address()).unwrap();
     assert!(matches!(a.next(), Event::Cast(..)));
     refused(1);
-    // A wrong token, and an incomplete one.
+    // The process refuses a wrong token, and an incomplete one.
     let mut other = note.clone();
     other[0] ^= 1;
     socket.send_to(&other, a.address()).unwrap();

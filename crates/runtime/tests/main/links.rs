@@ -30,7 +30,7 @@ fn notes_go_both_ways_in_order() {
     for number in 0..COUNT {
         a.noted(&b, number);
     }
-    // A turn emits its events before it counts.
+    // A turn emits its events before it updates the counters, so the counters may be late.
     let counts = |process: &Process| {
         let counters = process.handle.counters();
         (counters.messages_sent.get(), counters.messages_received.get())
@@ -127,7 +127,7 @@ fn simultaneous_dials_make_one_link() {
         assert_eq!(a.linked(&b), b.linked(&a), "round {round}");
         a.note(&b, round);
         b.note(&a, round);
-        // No event but the note; in particular, the link did not flap.
+        // The note is the only event: the link did not break and was not made again.
         a.noted(&b, round);
         b.noted(&a, round);
         assert_eq!(a.handle.counters().links.get(), 1);

@@ -76,7 +76,7 @@ const EPOCH_2000: u64 = 946_684_800;
 /// Longest time during which a statement is bound again and again, because its table keeps changing.
 const DEFINITION_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Time between two looks for a later catalog, and their most number.
+/// Time between two checks for a later catalog, and the maximum number of such checks.
 const DEFINITION_CHECK_EVERY: Duration = Duration::from_millis(2);
 const DEFINITION_CHECKS: u32 = 25;
 
@@ -320,7 +320,7 @@ impl Session {
             _ => self.call_sequences(&bound.calls, values).await?,
         }
         let outcome = self.perform(&bound.statement, values).await;
-        // No other statement may take the numbers that this statement's calls returned.
+        // Drops the numbers that this statement's calls returned, because no other statement may take them.
         self.numbers.results.clear();
         outcome
     }

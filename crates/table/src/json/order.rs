@@ -19,7 +19,7 @@ pub(crate) fn order(a: &str, b: &str) -> Ordering {
         (Ok(a), Ok(b)) => {
             let is_empty =
                 |json: &Json<'_>| matches!(&json.node, JsonNode::Array(elements) if elements.is_empty());
-            // PostgreSQL holds a scalar document as an array of one element.
+            // PostgreSQL treats a scalar document as an array of one element, so an empty array is less.
             match (is_empty(&a), is_empty(&b)) {
                 (true, false) => Ordering::Less,
                 (false, true) => Ordering::Greater,

@@ -130,8 +130,8 @@ impl WritePrefetch {
 /// the returned values needs no search for the reads that it concerns.
 #[derive(Default)]
 struct ReadersOfRows {
-    /// The rows that writes will change, by their spots during the pass, in order. Each has the end of its
-    /// slice of `queries`.
+    /// The rows that writes will change, by their spots during the pass, in order. The number of each row is
+    /// the end of its slice of `queries`.
     rows: Vec<(Spot, u32)>,
     queries: Vec<u32>,
 }
