@@ -151,7 +151,7 @@ impl BlockLocks {
         self.locks.state().queues.get(&key).is_some_and(|queue| queue.holder != self.block)
     }
 
-    /// Takes a lock if no other block holds it. Returns whether no other block does.
+    /// Takes a lock unless another block holds it. Returns false if another block does.
     pub fn try_take(&mut self, key: LockKey) -> bool {
         let mut state = self.locks.state();
         match state.request(self.block, key, false) {

@@ -169,7 +169,7 @@ proptest! {
     }
 }
 
-/// An alteration that rows cannot follow is refused, and the table stays.
+/// The engine refuses an alteration that would move rows or change their values, and the table stays.
 #[test]
 fn an_alteration_that_moves_rows_or_changes_their_values_is_refused() {
     let mut engine = Twin::default();

@@ -45,7 +45,8 @@ impl Host for Threads<'_> {
         1
     }
 
-    /// With three and more threads, the last number comes first, because no engine may rely on an order.
+    /// Calls `work` with each number. With three and more threads the last number comes first, because no
+    /// engine may rely on an order.
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         match self.threads {
             ..3 => (0..count).for_each(work),
@@ -691,7 +692,7 @@ fn a_key_may_be_in_many_rows() {
     }
 }
 
-/// Many keys of few rows each, looked up in one batch. The rows of a key differ in the columns of filters and
+/// One batch looks up many keys of few rows each. The rows of a key differ in the columns of filters and
 /// outputs, or do not. There are nearly unique texts, NULL next to the least of them, and keys without rows.
 #[test]
 fn many_keys_are_looked_up_together() {

@@ -110,7 +110,7 @@ fn digest(engine: &mut Twin) -> u64 {
 }
 
 /// Executes a write at an engine of everything and at two engines of half the ring, which exchange verdicts.
-/// Returns whether it took effect, and its answer if so.
+/// Returns whether the write took effect, and its answer if it did.
 fn everywhere(whole: &mut Twin, halves: &mut [Twin], epoch: u64, operation: &Operation) -> Answer {
     let answer = one(whole, job(epoch, &HALVES, operation, false));
     let answers: Vec<Answer> = halves

@@ -380,7 +380,7 @@ impl Links {
     }
 
     /// Sets the number of the last greeting, because earlier starts of this process may have used numbers up
-    /// to it.
+    /// to this one.
     pub(crate) fn number_from(&mut self, number: u32) {
         self.number = number;
     }
@@ -504,8 +504,8 @@ impl Links {
         }
     }
 
-    /// Writes all queued output as far as sockets take it, for as long as that takes. This is the last call
-    /// before the end.
+    /// Writes all queued output as far as sockets take it, however long the writes take. This is the last
+    /// call before the end.
     pub(crate) fn flush_all(&mut self) {
         while !self.unwritten.is_empty() {
             self.flush();

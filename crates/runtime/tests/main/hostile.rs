@@ -128,13 +128,13 @@ fn silent_connections_are_closed() {
     for stream in silent {
         assert_closed(stream);
     }
-    // Now there is room again.
+    // The process has closed the other connections, so it accepts this one.
     let mut stream = connect(a.address());
     stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert_eq!(read_frame(&mut stream)[10], 1, "a welcome");
 }
 
-/// A peer that sends a valid hello and then `bytes` loses its link.
+/// Checks that a peer that sends a valid hello and then `bytes` loses its link.
 fn check_rejected(bytes: &[u8]) {
     let mut small = config(id(1));
     small.limits.frame_bytes_max = 1000;

@@ -312,7 +312,8 @@ fn a_forgotten_peer_is_unlinked_and_dialled_no_more() {
     b.noted(&a, 1);
     a.unlinked(b.id);
     b.unlinked(a.id);
-    // Neither side wants the link now. It is made again only if the other side wants it.
+    // Neither side wants the link now. Process `a` does not dial, and the link is made again because `b`
+    // wants it.
     let dials = a.handle.counters().dials.get();
     b.reach(&a);
     assert_eq!(a.linked(&b), b.linked(&a));

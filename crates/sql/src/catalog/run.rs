@@ -67,8 +67,8 @@ impl PartReservation<'_> {
         self.bytes(rows.saturating_mul(size_of::<Vec<Datum>>() + width * size_of::<Datum>()))
     }
 
-    /// From now on counts only these rows, and frees the memory of all other rows. These rows must have
-    /// been counted here.
+    /// Counts only these rows from now on, and frees the memory of all other rows. These rows must have been
+    /// counted here.
     fn only(mut self, rows: &CatalogRows) -> Self {
         let width = rows.first().map_or(0, Vec::len);
         let left = rows.len() * (size_of::<Vec<Datum>>() + width * size_of::<Datum>());

@@ -109,8 +109,8 @@ impl Session {
         self.cache.numbers().set(&self.backend, sequence, value, is_called).await
     }
 
-    /// Refuses to restart sequences in a block: ROLLBACK could not undo it, and the numbers of the rows that
-    /// stay would be given again.
+    /// Refuses to restart sequences in a block. ROLLBACK could not undo the restart, and the sequence would
+    /// give the numbers of the rows that stay again.
     pub(super) fn check_restart(&self, table: &str) -> Result<()> {
         if !self.is_in_block() || self.owned_sequences(table).is_empty() {
             return Ok(());

@@ -5,8 +5,8 @@
 //! values between them. So no execution builds, encodes and drops an expression.
 //!
 //! **Promise.** [`EncodedTemplate::fill`] returns the same bytes as encoding the select after
-//! [`fold::substitute`]. A select has a template only if its form guarantees that. No arguments may turn a
-//! part of the select into a constant, merge two parts, or decide which ranges take part.
+//! [`fold::substitute`]. A select has a template only if its form guarantees these equal bytes. No arguments
+//! may turn a part of the select into a constant, merge two parts, or decide which ranges take part.
 
 use bytes::Bytes;
 use quorate_roles::tables::gateway;

@@ -412,9 +412,9 @@ impl<'a> BatchResults<'a> {
 }
 
 impl Columns {
-    /// Notes rows at the queries that they concern. The caller is about to change these columns or to delete
-    /// the rows, or it has just changed or inserted them. `again` says that the rows were noted before the
-    /// same change, too.
+    /// Notes rows for the queries that the rows concern. The caller is about to change these columns of the
+    /// rows, or to delete the rows, or it has just changed or inserted them. `again` says that the rows were
+    /// noted before the same change, too.
     pub(super) fn note(
         &self,
         batch_results: &mut BatchResults<'_>,

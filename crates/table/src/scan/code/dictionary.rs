@@ -603,7 +603,8 @@ mod tests {
 
     use super::*;
 
-    /// Repeated merges keep the used values, in order, and return the right new code for each old one.
+    /// Checks that repeated merges keep the used values, in order, and return the right new code for each old
+    /// one.
     fn check(values: &[Value], unused: usize, rows: usize) {
         let mut dictionary = Dictionary::default();
         for part in values.chunks(values.len().div_ceil(3).max(1)) {
@@ -644,7 +645,7 @@ mod tests {
         }
     }
 
-    /// `merge_codes` returns the codes that single look-ups would find.
+    /// Checks that `merge_codes` returns the codes that single look-ups would find.
     fn check_taken_in(first: &[Value], others: &[Vec<Value>], rows: usize) {
         let of = |values: &[Value]| {
             let mut dictionary = Dictionary::default();

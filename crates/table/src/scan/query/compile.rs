@@ -289,8 +289,8 @@ impl Binder<'_> {
 
     fn compared(&self, column: usize, operator: Binary, value: &Value) -> Option<Term> {
         if value.is_null() {
-            // The comparison is unknown for every row, so no row satisfies it. But if terms must accept NULL,
-            // a term would accept all rows, so there is none.
+            // The comparison is unknown for every row, so no row satisfies it. But a term that must accept
+            // NULL would accept all rows, so the comparison becomes no term.
             return (!self.nulls).then(|| self.range(column, NONE));
         }
         if self.schema.columns[column].ty == Type::Jsonb {
