@@ -174,7 +174,8 @@ fn shortest_real(real: f32) -> String {
     let half_way = |digits: &str| {
         let magnitude = real.abs();
         let neighbours = [magnitude.next_up(), magnitude.next_down()];
-        // Below 2^25, half-way numbers have more digits than the shortest ones. Above, all are integers.
+        // Below 2^25, a number half way between two floats has more digits than the shortest ones. From 2^25
+        // on, all floats are integers, and the shortest digits may lie half way.
         magnitude >= 2f32.powi(25)
             && neighbours
                 .into_iter()

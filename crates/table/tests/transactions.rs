@@ -371,7 +371,8 @@ fn a_locked_row_is_compared_and_a_split_range_conflicts() {
         panic!("the trial succeeds")
     };
     assert_eq!(prints[0].1.rows, 1);
-    // The client received a result for the whole ring, and this replica holds one half of the ring.
+    // The client received a result for the whole ring. This replica holds half of the ring and cannot compare
+    // it.
     let received = vec![(KeyRange::ALL, ReceivedResult::Success(print(0)))];
     let half = job(3, &[HALVES[0]], &transaction(&[step(update(99, 1), received)]), false);
     let Answer::Failed(failure) = one(&mut engine, half) else { panic!("the part cannot be compared") };

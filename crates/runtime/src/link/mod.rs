@@ -356,8 +356,8 @@ impl Links {
         let Some(connection) = self.connections.get_mut(token) else { return };
         connection.listed_readable = false;
         if matches!(connection.state, ConnectionState::Connecting { .. }) {
-            // The listed token was of a connection that has ended. A connection that is not open yet has the
-            // token now.
+            // The token in the list belonged to a connection that has ended. Now a connection that is not
+            // open yet has this token.
             return;
         }
         let before = connection.reader.filled();
@@ -677,7 +677,7 @@ impl Links {
             Ok(None) => {}
             Ok(Some(frame)) => {
                 self.take_greeting(token, Greeting::decode(frame, &self.identity.versions));
-                // Frames of the link may follow directly after the welcome.
+                // The bytes after the welcome may already be frames of the link.
                 if self
                     .connections
                     .get(token)

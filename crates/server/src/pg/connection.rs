@@ -334,8 +334,8 @@ impl Connection<'_> {
         self.output.error(if self.is_over { "FATAL" } else { "ERROR" }, &error, text);
     }
 
-    /// Executes a statement. If another transaction makes its block fail, the block is repeated, as far as it
-    /// can be.
+    /// Executes a statement. If another transaction makes the statement's block fail, repeats the block if
+    /// [`Connection::can_repeat`] allows it.
     pub(super) async fn execute(
         &mut self,
         prepared: &Arc<Prepared>,

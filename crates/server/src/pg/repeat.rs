@@ -116,7 +116,7 @@ impl Connection<'_> {
             if let Err(error) = self.answer(outcome, &statement.shape).await? {
                 return Ok(Err(error));
             }
-            // The metrics have counted the statement already.
+            // The metrics have counted the statement already, so they do not count its repetition.
             self.running = None;
             places.push(from..self.output.buffer.len());
         }

@@ -108,7 +108,7 @@ impl Session {
             let answers = self.attempt(exact, Compared::Locked, table, Origin::Read).await?;
             let rows = Rows::merged(answers, order.clone(), window.clone(), self.hold()).all().await?;
             attempts += 1;
-            // A block that committed meanwhile may have taken a row away.
+            // If a block that committed meanwhile has taken a row away, the session tries again.
             if rows.len() as u64 + window.offset >= free.len() as u64 || attempts == SKIP_LOCKED_ATTEMPTS_MAX
             {
                 return Ok(Rows::plain(rows));

@@ -63,7 +63,8 @@ impl EncodedTemplate {
         }
         let whole = gateway::encoded(&marked);
         let like = gateway::append(&marker(0), Vec::new());
-        // Markers differ only in their last bytes. Bytes that are no marker must not begin like one.
+        // Markers differ only in their last bytes. If other bytes begin like a marker, the select has no
+        // template.
         let alike = &like[..like.len() - PLACE_BYTES];
         let mut found = whole.windows(like.len()).enumerate().filter(|(_, bytes)| bytes.starts_with(alike));
         let (mut pieces, mut behind) = (Vec::with_capacity(numbers.len()), 0);

@@ -77,7 +77,7 @@ fn write_object<'j, 'a: 'j>(
     let mut is_first = true;
     for (index, (key, value)) in sorted.iter().enumerate() {
         if sorted.get(index + 1).is_some_and(|(next, _)| next == key) {
-            // PostgreSQL reads the numbers of a member that it drops, too.
+            // PostgreSQL reads the numbers of a dropped member, too, and refuses a number out of range.
             write(value, &mut String::new())?;
             continue;
         }

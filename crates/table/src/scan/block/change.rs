@@ -148,7 +148,7 @@ impl Columns {
         let places = others.iter().flat_map(|other| other.places());
         let coming = places.zip(0..).collect();
         self.put(coming, |columns, column, numbers| {
-            // Each part has its own codes.
+            // Each part has its own codes, which become codes of this table.
             let codes = columns.merge_codes(column, others);
             for (number, other) in others.iter().enumerate() {
                 let values = other.blocks.iter().flat_map(|block| block.columns[column].values());
