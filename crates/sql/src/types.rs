@@ -66,7 +66,7 @@ pub enum PgType {
 /// The catalog's description of a type.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeInfo {
-    /// The type.
+    /// The type that is described.
     pub ty: PgType,
     /// `pg_type.oid`.
     pub oid: u32,

@@ -41,7 +41,7 @@ pub enum ColumnSource {
 /// A new definition of a table, with the source of each column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alteration {
-    /// The new definition.
+    /// The definition of the table from the alteration on.
     pub schema: Schema,
     /// The sources of the columns, in the order of the new definition.
     pub columns: Vec<ColumnSource>,

@@ -30,7 +30,7 @@ pub struct Job {
     /// The ring ranges that this replica must answer for. The operation neither sees nor changes rows outside
     /// these ranges.
     pub ranges: Vec<KeyRange>,
-    /// The operation.
+    /// The operation to run.
     pub operation: Operation,
     /// Whether the engine evaluates the operation, holds its effect back and waits for [`Engine::settle`]
     /// (rule S15).
@@ -57,7 +57,7 @@ pub enum Answer {
         at: Epoch,
         /// The index of the backup's read that the rows belong to.
         read: u32,
-        /// The rows.
+        /// The rows, in the order of the read.
         rows: Vec<Row>,
     },
     /// A transaction was applied. For each range of the job, the results of its statements, in order. A
@@ -68,14 +68,14 @@ pub enum Answer {
     Tried {
         /// The fingerprints, by range of the job.
         received: Vec<(KeyRange, Fingerprint)>,
-        /// The answer.
+        /// The answer of the statement.
         answer: Box<Answer>,
     },
     /// A trial's statement failed.
     TrialFailed {
         /// The ranges of the job in which it failed.
         ranges: Vec<KeyRange>,
-        /// The reason.
+        /// The reason why the statement failed.
         failure: Failure,
     },
 }
@@ -277,16 +277,16 @@ pub struct Exported {
     pub table: TableId,
     /// The load that has staged the row; `None` for a visible row.
     pub load: Option<LoadId>,
-    /// The row's number.
+    /// The number of the row, which stays the same after the move.
     pub id: RowId,
-    /// The row's values.
+    /// The values of the row, in schema order.
     pub row: Row,
 }
 
 /// The memory of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// The table.
+    /// The table whose memory is counted.
     pub table: TableId,
     /// The number of present rows.
     pub rows: u64,

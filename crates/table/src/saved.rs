@@ -80,7 +80,7 @@ pub struct SavedPart {
     pub next: Option<Cursor>,
 }
 
-/// Records by their numbers.
+/// Records of a disk, by their numbers.
 pub type Records = BTreeMap<u64, Bytes>;
 
 /// The name of a fragment: its record and its index there. 0 is no name, because records are numbered from 1.

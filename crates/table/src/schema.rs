@@ -36,7 +36,7 @@ pub struct Column {
     pub ty: Type,
     /// The modifier of the type, as in `varchar(n)`, if the declaration has one.
     pub modifier: Option<Modifier>,
-    /// Whether NULL is refused.
+    /// Whether the column refuses NULL.
     pub not_null: bool,
     /// The value that an INSERT without the column stores; a constant or a parameter.
     pub default: Option<Expr>,

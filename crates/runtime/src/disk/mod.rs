@@ -145,7 +145,7 @@ pub enum DirectoryState {
 /// An opened directory and its contents.
 #[derive(Debug)]
 pub struct Opened {
-    /// The directory.
+    /// The directory, locked for this process.
     pub disk: Disk,
     /// The durable records, in order.
     pub records: Vec<(Ticket, Bytes)>,

@@ -60,7 +60,7 @@ pub enum Frame {
     Refused {
         /// The message's kind.
         kind: u8,
-        /// The reason.
+        /// The reason for the refusal.
         error: SqlError,
     },
     /// Bytes that are no message. The connection cannot continue.

@@ -11,7 +11,7 @@ pub(super) struct Script {
     pub(super) statements: Vec<ScriptStatement>,
     /// Number of answers that were sent or filled when the script began.
     pub(super) progress: u64,
-    /// Number of repetitions.
+    /// Number of times that the script was executed again.
     pub(super) repeats: u32,
 }
 

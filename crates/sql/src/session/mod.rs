@@ -84,7 +84,7 @@ const DEFINITION_CHECKS: u32 = 25;
 pub struct Session {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
-    /// Memory of this session.
+    /// The account that counts the memory of this session.
     account: Account,
     user: String,
     database: String,

@@ -40,7 +40,7 @@ use crate::{
 pub struct AlterTable {
     /// The table; `None` if there is none and the statement says IF EXISTS.
     pub table: Option<Arc<Table>>,
-    /// The new definition.
+    /// The table's new definition.
     pub schema: Schema,
     /// The source of each column of the new definition.
     pub columns: Vec<NewColumn>,

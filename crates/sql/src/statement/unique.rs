@@ -12,7 +12,7 @@ use crate::{
 /// An index of a UNIQUE constraint.
 #[derive(Debug)]
 pub struct ProposedIndex {
-    /// The index.
+    /// The definition of the index.
     pub definition: IndexDefinition,
     /// Whether the statement names the constraint. Otherwise the name is a proposal.
     pub is_named: bool,
