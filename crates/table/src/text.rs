@@ -85,7 +85,7 @@ fn parse_bool(text: &str) -> Result<bool, Failure> {
 }
 
 fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
-    // Most texts are a number without blanks, which the standard library reads faster.
+    // Most texts are a number without blanks, so this case comes first.
     if let Some(integer) = text.parse::<i64>().ok().and_then(|integer| I::try_from(integer).ok()) {
         return Ok(integer);
     }

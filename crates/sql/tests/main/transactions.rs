@@ -186,8 +186,8 @@ async fn a_row_locked_for_update_must_be_unchanged_at_commit() {
     }
 }
 
-/// The result of a read of own rows must still be true at COMMIT, also at READ COMMITTED. The update is
-/// executed again at COMMIT, and the block's client has received the value that the update leaves.
+/// A block reads a row that it has updated. COMMIT executes the update again, and the row must then have the
+/// value that the client has read, also at READ COMMITTED.
 #[tokio::test]
 async fn rows_that_a_block_wrote_and_read_must_be_unchanged_at_commit() {
     let mut client = accounts().await;
