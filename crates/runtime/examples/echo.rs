@@ -59,7 +59,7 @@ struct EventHandler(Sender<Bytes>);
 impl Host<Node> for EventHandler {
     fn event(&mut self, event: Event<Opaque>, _: Time) {
         if let Event::Dynamic(ECHO, text) = event {
-            // The receiver may be gone.
+            // The receiver may be gone, so an error is ignored.
             let _ = self.0.send(*text.downcast::<Bytes>().expect("an endpoint tells its own events"));
         }
     }

@@ -20,8 +20,8 @@ pub(crate) fn mark() -> u64 {
     system_u128() as u64
 }
 
-/// A fast, uniform generator, for protocols and for jitter. Whoever sees enough of its output can predict the
-/// rest, so it must not make secrets.
+/// A fast, uniform generator, for protocols and for jitter. It must not make secrets, because a person who
+/// sees enough of its output can predict the rest.
 #[derive(Debug)]
 pub struct Chance(Pcg64Mcg);
 
@@ -50,8 +50,8 @@ pub fn secret() -> [u8; 32] {
     bytes
 }
 
-/// Returns 128 random bits, which no other process will draw. A process cannot run without the operating
-/// system's random source.
+/// Returns 128 random bits, which no other process will draw. Panics if the operating system's random source
+/// fails, because a process cannot run without it.
 fn system_u128() -> u128 {
     let mut bytes = [0; 16];
     SysRng.try_fill_bytes(&mut bytes).expect("the operating system's random source works");

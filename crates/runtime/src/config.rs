@@ -77,7 +77,7 @@ pub fn cast_bytes(datagram_bytes: usize) -> usize {
     datagram_bytes - DATAGRAM_HEAD_BYTES
 }
 
-/// Limits of a process.
+/// The limits within which a process serves commands, peers and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Number of commands that may wait for the protocol thread. Above the limit, callers wait.
@@ -138,9 +138,9 @@ pub enum StartError {
     /// The process cannot listen on the address, for example because another process already does.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// The address.
+        /// The address on which the process should have listened.
         address: SocketAddr,
-        /// The system's error.
+        /// The error that the system returned.
         error: io::Error,
     },
     /// The address that hellos would name stands for all addresses, so no other process could connect to it.

@@ -21,7 +21,7 @@ pub struct Counters {
     pub messages_sent: Counter,
     /// Messages dropped because their destination had no link.
     pub messages_unlinked: Counter,
-    /// Commands from users.
+    /// Commands of users that the loop has taken.
     pub commands: Counter,
     /// Connections or links ended because their bytes could not be decoded.
     pub garbage: Counter,
@@ -48,11 +48,11 @@ pub struct Counters {
     /// Multicast datagrams dropped because their sender has no link to this process. They are meant for other
     /// processes that listen at the same address.
     pub datagrams_unwanted: Counter,
-    /// Attempts to connect.
+    /// Attempts to connect to a peer.
     pub dials: Counter,
-    /// Links made.
+    /// Links that were made since the start.
     pub linked: Counter,
-    /// Present links.
+    /// Links that are up now.
     pub links: Gauge,
     /// Turns of the loop.
     pub turns: Counter,

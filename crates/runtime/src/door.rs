@@ -603,7 +603,7 @@ impl Clients {
     fn open(&mut self, mut stream: TcpStream, now: Time) {
         if self.clients.len() >= self.limits.clients_max && !self.make_room(now) {
             self.counters.crowded.inc();
-            // If the client does not receive this, it only sees that the connection is closed.
+            // A client that does not receive these bytes only sees that the connection is closed.
             let _ = stream.write(self.crowded);
             return;
         }

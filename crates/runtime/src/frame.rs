@@ -147,7 +147,7 @@ impl FrameReader {
         self.buffer.split_to(count).freeze()
     }
 
-    /// Makes space for a read. The bytes of an incomplete frame move to the front of a buffer that is just
+    /// Makes space for a read. Moves the bytes of an incomplete frame to the front of a buffer that is just
     /// large enough for the frame, but at most four times as large as those bytes. So a forged length alone
     /// reserves no memory.
     fn make_space(&mut self) {

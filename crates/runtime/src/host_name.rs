@@ -7,10 +7,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whether a door may answer a request with this `Host`. A door may answer to an IP address, a name without a
-/// dot (`localhost`, a machine or a container of the same network), a name under a domain that nobody can
-/// register (`.localhost`, `.local`, `.internal`), and each of `names`, which the operator has given. A port
-/// may follow.
+/// Whether a door may answer a request with this `Host`. A door may answer to an IP address, to a name
+/// without a dot (`localhost`, a machine or a container of the same network), and to a name under a domain
+/// that nobody can register (`.localhost`, `.local`, `.internal`). It may also answer to each of `names`,
+/// which the operator has given. A port may follow.
 pub fn is_own(host: &str, names: &[String]) -> bool {
     let name = without_port(host);
     if let Some(address) = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {

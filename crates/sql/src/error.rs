@@ -46,7 +46,7 @@ pub struct Fields {
 /// The objects that an error is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorObjects {
-    /// The table's name.
+    /// The name of the table.
     pub table: Option<String>,
     /// A column of the table.
     pub column: Option<String>,

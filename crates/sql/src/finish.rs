@@ -122,7 +122,7 @@ pub struct RowWindow {
     pub distinct: bool,
     /// Number of first rows that are left out.
     pub offset: u64,
-    /// Maximum number of rows.
+    /// Maximum number of rows after `offset`; `None` is no limit.
     pub limit: Option<u64>,
     /// Number of columns that are visible.
     pub visible: usize,

@@ -1,13 +1,13 @@
 //! Courtesy locks: blocks of one gateway wait for each other instead of failing.
 //!
-//! Nothing in the cluster is locked. Blocks that change one row at the same time fail at COMMIT, all but one,
-//! and have done their work in vain. So each gateway keeps a queue for each primary key that an open block
-//! has written or locked. A block waits in the queue until the blocks before it have ended, but not for long.
-//! Then it sees the row as they left it.
+//! The cluster locks nothing. If several blocks change one row at the same time, all but one of them fail at
+//! COMMIT, and have done their work in vain. So each gateway keeps a queue for each primary key that an open
+//! block has written or locked. A block waits in the queue until the blocks before it have ended, but not for
+//! long. Then it sees the row as those blocks left it.
 //!
 //! **Correctness never rests on these locks.** A block goes on without a lock if its wait is over, if it and
 //! another block wait for each other, or if the gateway has too many locks. Blocks at other gateways do not
-//! see them. COMMIT compares in any case.
+//! see the locks. With or without a lock, COMMIT compares the results of the block.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -110,7 +110,8 @@ impl LockState {
 
     /// Whether `block` waits for `other`, directly or by way of other blocks.
     fn waits_for(&self, mut block: u64, other: u64) -> bool {
-        // Each block waits for one key at most, and a new wait never closes a circle.
+        // Each block waits for at most one key, and no block begins a wait that would close a circle. So this
+        // loop ends.
         while let Some(queue) = self.waiting.get(&block).and_then(|key| self.queues.get(key)) {
             if queue.holder == other {
                 return true;
@@ -150,7 +151,7 @@ impl BlockLocks {
         self.locks.state().queues.get(&key).is_some_and(|queue| queue.holder != self.block)
     }
 
-    /// Takes a lock if no other block holds it. Returns whether no other block does.
+    /// Takes a lock unless another block holds it. Returns false if another block does.
     pub fn try_take(&mut self, key: LockKey) -> bool {
         let mut state = self.locks.state();
         match state.request(self.block, key, false) {
@@ -163,7 +164,8 @@ impl BlockLocks {
         }
     }
 
-    /// Takes a lock. Waits for the blocks before until `patience` ends, and then goes on without the lock.
+    /// Takes a lock. Waits for the earlier blocks in the queue until `patience` ends, and then goes on
+    /// without the lock.
     pub async fn take(&mut self, key: LockKey, patience: impl Future<Output = ()>) {
         let requested = self.locks.state().request(self.block, key, true);
         match requested {

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use crate::backend::RequestId;
 
-/// A write's name.
+/// The name of a write, under which the write takes effect once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestName {
     pub(crate) id: RequestId,

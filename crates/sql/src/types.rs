@@ -66,7 +66,7 @@ pub enum PgType {
 /// The catalog's description of a type.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeInfo {
-    /// The type.
+    /// The type that is described.
     pub ty: PgType,
     /// `pg_type.oid`.
     pub oid: u32,
@@ -403,7 +403,7 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
         DataType::Char(_) | DataType::Character(_) => refuse("character", "bpchar"),
         DataType::Date => plain(Type::Date),
         DataType::Timestamp(precision, zone) => match (precision, zone) {
-            // Timestamps always have six digits.
+            // Timestamps always have six decimals.
             (Some(..6 | 7..), _) => refuse("timestamp", "timestamp"),
             (None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => plain(Type::Timestamp),
             (None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => plain(Type::Timestamptz),
@@ -429,7 +429,7 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
             (_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
                 Err(SqlError::unsupported("type time with time zone"))
             }
-            // Times always have six digits.
+            // Times always have six decimals.
             (Some(..6 | 7..), _) => refuse("time", "time"),
             (None | Some(6), _) => plain(Type::Time),
         },

@@ -12,14 +12,14 @@ use quorate_table::scan::kernel::{self, Packed};
 const ROWS: usize = 4096;
 /// The sizes of the numbers in bits; their codes take one, two, four and eight bytes.
 const WIDTHS: [u32; 4] = [8, 16, 32, 64];
-/// The distance between gathered rows.
+/// The distance between gathered rows, in rows.
 const STEP: usize = 7;
 /// The size of a filter for some hundreds of queries, in words, and the number of bits that are set in each
 /// word.
 const FILTER_WORDS: usize = 1 << 11;
 const FILTER_BITS: u32 = 1;
 
-/// Returns numbers without a pattern.
+/// Returns numbers of `bits` bits that are spread over their whole range.
 fn numbers(bits: u32) -> Packed {
     let spread = |row: u64| row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits);
     Packed::pack(&(0..ROWS as u64).map(spread).collect::<Vec<_>>())

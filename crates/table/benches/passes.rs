@@ -1,8 +1,8 @@
 //! The time of a pass and of an update on a table of 100,000 rows: `cargo bench -p quorate-table --bench
 //! passes`.
 //!
-//! A pass of Q reads is one call of the engine with all of them, result rows included. Each update changes
-//! one row, with a hundred updates in a call, while a reader holds the version before them.
+//! A pass of Q reads is one call of the engine with all Q reads; its time includes the result rows. Each
+//! update changes one row. A call has a hundred updates, and a reader holds the version before them.
 
 use std::hint::black_box;
 
@@ -32,7 +32,7 @@ const NAME: usize = 1;
 const DAY: usize = 2;
 const PRICE: usize = 3;
 
-/// Returns a number below a bound, without a pattern.
+/// Maps a number to a number below `below`, so that neighbours lie far apart.
 fn spread(number: i32, below: i32) -> i32 {
     ((number as u32).wrapping_mul(0x9E37_79B1) >> 8) as i32 % below
 }

@@ -1,9 +1,9 @@
 //! Aggregates: partial states at the replicas, merged and finished at the gateway.
 //!
-//! Both sides use the same accumulators: an engine adds rows and returns [`State`]s, and a gateway absorbs
-//! these states and finishes them. Sums of integers and numerics are exact at any size until they are
+//! Engines and gateways use the same accumulators: an engine adds rows and returns [`State`]s, and a gateway
+//! absorbs these states and finishes them. A sum of integers or numerics is exact at any size until it is
 //! finished, and only then checked as in PostgreSQL. So neither the number of ranges and threads nor their
-//! order affects them. Sums of floats are added in the order of rows and ranges, and rounded accordingly.
+//! order affects the sum. A sum of floats is added in the order of rows and ranges, and rounded accordingly.
 //!
 //! Results have PostgreSQL's types ([`Aggregate::ty`]), and `avg` of exact numbers has the scale of its
 //! division.
@@ -119,12 +119,12 @@ struct Accumulator {
     function: AggregateFunction,
     /// The type of the result.
     ty: Type,
-    /// The values seen so far, with DISTINCT.
+    /// The distinct values so far, if the aggregate has DISTINCT.
     seen: Option<DistinctValues>,
     count: u64,
     total: Total,
     extreme: Value,
-    /// The sums of a variance.
+    /// The sums that a variance or deviation is computed from.
     spread: Option<Box<Spread>>,
 }
 

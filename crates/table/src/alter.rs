@@ -7,17 +7,17 @@
 //!
 //! **Method.** The later table has a number of its own. Each of its columns names its source: a column of the
 //! earlier table, or a constant. The engine takes the columns over as they are. A constant costs one number
-//! per block and not one per row. An integer that becomes wider has the same number as before. So an
-//! alteration takes time by the number of blocks, and copies no row.
+//! per block and not one per row. An integer that becomes wider is stored as the same number as before. So
+//! the time of an alteration depends on the number of blocks, and the engine copies no row.
 //!
 //! **Invariants.**
 //! - *Rows keep their places.* The partition column and the columns of the primary key come from the same
 //!   columns of the earlier table, in the same order and with the same type.
-//! - *The alteration judges no row.* A condition or a NOT NULL that is new holds for rows that are written
-//!   from now on. The session that alters the table looks for rows that break it, and takes the alteration
-//!   back if there are any.
-//! - *Staged rows end.* A load belongs to the definition with which it began, so its rows go with the earlier
-//!   table, and the session that publishes it gets an error.
+//! - *The engine checks no existing row.* A new condition or NOT NULL holds for rows that are written after
+//!   the alteration. The session that alters the table searches for rows that break it, and reverses the
+//!   alteration if there are any.
+//! - *Staged rows end.* A load belongs to the definition with which it began. So the engine drops its rows
+//!   with the earlier table, and the session that publishes the load gets an error.
 //! - *Versions stay.* A pinned version keeps the earlier table under the earlier number.
 
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub enum ColumnSource {
 /// A new definition of a table, with the source of each column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alteration {
-    /// The new definition.
+    /// The definition of the table from the alteration on.
     pub schema: Schema,
     /// The sources of the columns, in the order of the new definition.
     pub columns: Vec<ColumnSource>,
@@ -54,7 +54,7 @@ impl Alteration {
         Alteration { schema, columns }
     }
 
-    /// Refuses an alteration that the rows of a table cannot follow.
+    /// Refuses an alteration that would move rows, or whose columns cannot hold the values of their sources.
     pub fn check(&self, earlier: &Schema) -> Result<(), Failure> {
         let Alteration { schema, columns } = self;
         schema.check()?;
@@ -106,7 +106,7 @@ impl Alteration {
     }
 }
 
-/// Whether a column of one type can take over the values of another without a change of their numbers.
+/// Whether a column of type `to` can store the values of a column of type `from` as the same numbers.
 fn takes_over(from: Type, to: Type) -> bool {
     let rank = |ty| [Type::Int2, Type::Int4, Type::Int8].iter().position(|known| *known == ty);
     from == to || rank(from).is_some() && rank(from) < rank(to)

@@ -277,7 +277,7 @@ impl ParsedTime {
     }
 }
 
-/// Reads from the front of a text.
+/// The rest of a text, from whose front fields are read.
 struct FieldScanner<'a> {
     rest: &'a str,
 }

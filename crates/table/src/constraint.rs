@@ -9,7 +9,7 @@ use crate::expr::Expr;
 /// A constraint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Constraint {
-    /// CHECK.
+    /// A CHECK.
     Check(Check),
     /// The name of the primary key, if the statement gives one.
     KeyName(String),

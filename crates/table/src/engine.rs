@@ -30,7 +30,7 @@ pub struct Job {
     /// The ring ranges that this replica must answer for. The operation neither sees nor changes rows outside
     /// these ranges.
     pub ranges: Vec<KeyRange>,
-    /// The operation.
+    /// The operation to run.
     pub operation: Operation,
     /// Whether the engine evaluates the operation, holds its effect back and waits for [`Engine::settle`]
     /// (rule S15).
@@ -57,7 +57,7 @@ pub enum Answer {
         at: Epoch,
         /// The index of the backup's read that the rows belong to.
         read: u32,
-        /// The rows.
+        /// The rows, in the order of the read.
         rows: Vec<Row>,
     },
     /// A transaction was applied. For each range of the job, the results of its statements, in order. A
@@ -68,14 +68,14 @@ pub enum Answer {
     Tried {
         /// The fingerprints, by range of the job.
         received: Vec<(KeyRange, Fingerprint)>,
-        /// The answer.
+        /// The answer of the statement.
         answer: Box<Answer>,
     },
     /// A trial's statement failed.
     TrialFailed {
         /// The ranges of the job in which it failed.
         ranges: Vec<KeyRange>,
-        /// The reason.
+        /// The reason why the statement failed.
         failure: Failure,
     },
 }
@@ -111,7 +111,7 @@ pub trait Engine: Send {
     /// Runs `jobs` in order, exactly as if one after another, and stops after the first held job. Returns one
     /// answer per job that ran. A held job gets the answer that it would have if it were published; the
     /// caller must settle the job before the next call. For each range, the epochs of writes must ascend, and
-    /// each epoch must belong to one operation, because rows are numbered by them. A read whose epoch
+    /// each epoch must belong to one operation, because the engine numbers rows by epoch. A read whose epoch
     /// precedes the last write is answered from the version pinned at exactly that epoch. The read fails
     /// (72000) if no version is pinned there.
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
@@ -119,10 +119,10 @@ pub trait Engine: Send {
     }
 
     /// Runs `jobs` as [`Engine::apply`] does. After each read, passes the job's index and the answer to
-    /// `keep`. If `keep` returns true, the version that the read saw is pinned, as by [`Engine::pin`] at the
-    /// job's epoch for a reader. A read that was withdrawn meanwhile may fail (57014). A panic while rows are
-    /// searched for a read is that read's failure ([`Failure::is_panic`]), and the other jobs are answered. A
-    /// panic in a write reaches the caller.
+    /// `keep`. If `keep` returns true, the engine pins the version that the read saw, as by [`Engine::pin`]
+    /// at the job's epoch for a reader. A read that the host withdraws meanwhile may fail (57014). A panic of
+    /// the search for a read's rows makes this read fail ([`Failure::is_panic`]), and the engine answers the
+    /// other jobs. A panic in a write reaches the caller.
     fn apply_keeping(
         &mut self,
         jobs: &[Job],
@@ -142,7 +142,7 @@ pub trait Engine: Send {
 
     /// Reads a page of a long read of plain rows (no order, DISTINCT or limit) at a pinned epoch, so that a
     /// result of any size can stream. Returns at most `rows` matching rows from `cursor` on (`None` at
-    /// first). Fails (72000) if the pin was broken because readers kept too much
+    /// first). Fails (72000) if the engine has broken the pin because readers kept too much
     /// ([`Bounds::pinned_bytes_max`]).
     fn page(
         &mut self,
@@ -225,9 +225,9 @@ pub struct Bounds {
     /// ([`Failure::is_crowded`]), and the caller can run it again alone. So crowded reads are answered one
     /// after another, each by a pass of its own.
     ///
-    /// One call has the neighbouring reads and writes of a batch. A task that is no job (the end of a
-    /// session, a pin, an export or an import of a move, a page of a long answer) stands between two calls,
-    /// and the reads behind it have the full bound again.
+    /// One call has the neighbouring reads and writes of a batch. Some tasks are no jobs: the end of a
+    /// session, a pin, an export or an import of a move, a page of a long answer. Such a task separates two
+    /// calls, and the reads behind it have the full bound again.
     pub batch_bytes_max: u64,
 }
 
@@ -277,16 +277,16 @@ pub struct Exported {
     pub table: TableId,
     /// The load that has staged the row; `None` for a visible row.
     pub load: Option<LoadId>,
-    /// The row's number.
+    /// The number of the row, which stays the same after the move.
     pub id: RowId,
-    /// The row's values.
+    /// The values of the row, in schema order.
     pub row: Row,
 }
 
 /// The memory of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// The table.
+    /// The table whose memory is counted.
     pub table: TableId,
     /// The number of present rows.
     pub rows: u64,

@@ -1,9 +1,9 @@
 //! The evaluation of expressions: PostgreSQL 15's evaluation of one expression over one row.
 //!
-//! Logic is three-valued. AND and OR evaluate their right side only if the left does not decide. Integers
-//! overflow to 22003 instead of wrapping, and divide towards zero. Floats report overflow and underflow.
-//! Every other impossible result is a [`Failure`] with PostgreSQL's SQLSTATE and text. Evaluation borrows
-//! columns and constants, so that comparing them copies nothing.
+//! Logic is three-valued. AND and OR evaluate their right side only if the left side does not decide the
+//! result. Integers overflow to 22003 instead of wrapping, and divide towards zero. Floats report overflow
+//! and underflow. Every other impossible result is a [`Failure`] with PostgreSQL's SQLSTATE and text.
+//! Evaluation borrows columns and constants, so that comparing them copies nothing.
 //!
 //! The binder has inserted every cast. An operator on unexpected types makes the operation malformed (XX000);
 //! evaluation never falls back on an order between types.

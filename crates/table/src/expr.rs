@@ -43,13 +43,13 @@ pub enum Expr {
     In(Box<Expr>, List),
     /// `expr LIKE pattern ESCAPE escape`; `None` = no escape character. NOT LIKE is `Not` of this node.
     Like {
-        /// The string.
+        /// The string that is matched.
         text: Box<Expr>,
-        /// The pattern.
+        /// The pattern that the string must match.
         pattern: Box<Expr>,
         /// The escape character, by default a backslash.
         escape: Option<char>,
-        /// ILIKE.
+        /// Whether the operator is ILIKE, which ignores case.
         case_insensitive: bool,
     },
     /// `CAST(expr AS type)`, explicit or inserted by the binder.
@@ -409,7 +409,7 @@ impl Function {
 /// An aggregate over the rows of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aggregate {
-    /// The function.
+    /// The function that is computed over the rows.
     pub function: AggregateFunction,
     /// The aggregate's argument; `None` only for `count(*)`.
     pub argument: Option<Expr>,
@@ -482,7 +482,7 @@ pub enum AggregateFunction {
 }
 
 impl AggregateFunction {
-    /// For a variance or deviation, returns whether it is of a sample, and whether it is the square root.
+    /// Returns, for a variance or deviation, whether it is of a sample, and whether it is the square root.
     pub(crate) fn spread(self) -> Option<(bool, bool)> {
         match self {
             AggregateFunction::VarianceSample => Some((true, false)),

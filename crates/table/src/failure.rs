@@ -67,7 +67,7 @@ impl Failure {
     }
 
     /// Returns the failure (`53200`) of a read that gathered more than `most` bytes. With a higher limit the
-    /// read might succeed; a bound that no setting can change is `54000`.
+    /// read might succeed. A bound that no setting can change has the code `54000` instead.
     pub(crate) fn too_much(most: u64) -> Failure {
         let what = format!("out of memory: a storage process gathers at most {most} bytes for one query");
         let detail = "ORDER BY, DISTINCT and GROUP BY gather their rows before they answer. Ask for less with LIMIT or a \

@@ -175,8 +175,7 @@ pub fn truncate(name: &str, source: &Value) -> Result<Value, Failure> {
         Field::Quarter => midnight(day_number(year, (month - 1) / 3 * 3 + 1, 1)),
         Field::Year => new_year(year),
         Field::Decade => new_year(year.div_euclid(10) * 10),
-        // Centuries and millennia begin with a year 1. There is no century 0, but its years count back from
-        // 1.
+        // Centuries and millennia begin with a year that ends in 1, such as 1901 or 2001.
         Field::Century => new_year((year - 1).div_euclid(100) * 100 + 1),
         Field::Millennium => new_year((year - 1).div_euclid(1000) * 1000 + 1),
         _ if field.is_timezone() => return Err(unsupported(name, ty)),

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// A digest of a result. It does not depend on the order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// The number of rows.
+    /// The number of rows of the result.
     pub rows: u64,
     /// The sum of the keyed hashes of all rows.
     pub sum: u128,

@@ -1,7 +1,7 @@
-//! Operations and expressions that builds before the later types can read.
+//! The operations and expressions that every build of Quorate can read.
 //!
-//! A storage process of such a build cannot decode a later type, value or function. So a gateway refuses
-//! these in a domain that such a build founded.
+//! Early builds lack some types, values, functions and operations, and their storage processes cannot decode
+//! them. So a gateway refuses these in a domain that an early build founded.
 
 use crate::{
     expr::{Expr, Function},
@@ -51,7 +51,7 @@ impl Expr {
 }
 
 impl Operation {
-    /// Whether every build can read the operation, as far as its types go.
+    /// Whether every build can read the operation, judged by its kind and by its types, values and functions.
     pub fn is_of_first_form(&self) -> bool {
         let rows = |rows: &[Row]| rows.iter().flatten().all(Value::is_of_first_form);
         let many = |exprs: &[Expr]| exprs.iter().all(Expr::is_of_first_form);

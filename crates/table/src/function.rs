@@ -137,7 +137,7 @@ fn on_float(function: Function, x: f64, rest: &[&Value]) -> Result<Value, Failur
     };
     Ok(Value::Float8(match (function, rest) {
         (Function::Abs, []) => x.abs(),
-        // NaN has no sign.
+        // The sign of NaN is 0.
         (Function::Sign, []) => f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
         (Function::Round, []) => x.round_ties_even(),
         (Function::Trunc, []) => x.trunc(),

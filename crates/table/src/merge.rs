@@ -43,9 +43,9 @@ pub struct Finish {
     pub distinct: bool,
     /// ORDER BY, over output columns. For [`Input::Rows`], the replicas have sorted by the same keys.
     pub order: Vec<Order>,
-    /// OFFSET.
+    /// OFFSET: the number of output rows to skip.
     pub offset: u64,
-    /// LIMIT.
+    /// LIMIT: the maximum number of output rows; `None` is no limit.
     pub limit: Option<u64>,
     /// The number of output columns that the client sees. The columns behind them are only sort keys.
     pub visible: usize,

@@ -22,19 +22,19 @@ use crate::{
 pub enum Operation {
     /// Creates a table.
     CreateTable {
-        /// The table's number.
+        /// The number of the new table.
         table: TableId,
-        /// The table's definition.
+        /// The definition of the new table.
         schema: Schema,
     },
     /// Drops a table.
     DropTable {
-        /// The table.
+        /// The table to drop.
         table: TableId,
     },
     /// Adds rows. An engine keeps the rows whose ring key lies in the job's ranges.
     Insert {
-        /// The table.
+        /// The table that receives the rows.
         table: TableId,
         /// Full rows in schema order.
         rows: Vec<Row>,
@@ -43,7 +43,7 @@ pub enum Operation {
     },
     /// Changes the rows that satisfy the filter. The partition column is never assigned.
     Update {
-        /// The table.
+        /// The table whose rows change.
         table: TableId,
         /// Columns and expressions over the old row.
         assignments: Vec<(usize, Expr)>,
@@ -54,7 +54,7 @@ pub enum Operation {
     },
     /// Deletes the rows that satisfy the filter.
     Delete {
-        /// The table.
+        /// The table whose rows are deleted.
         table: TableId,
         /// The condition of the rows to delete; all rows if absent.
         filter: Option<Expr>,
@@ -63,27 +63,27 @@ pub enum Operation {
     },
     /// Stages rows of a bulk load, which are invisible until published.
     Stage {
-        /// The table.
+        /// The table for which the rows are staged.
         table: TableId,
-        /// The load.
+        /// The load that the rows belong to.
         load: LoadId,
         /// Full rows in schema order.
         rows: Vec<Row>,
     },
     /// Makes all staged rows of a load visible at once.
     Publish {
-        /// The table.
+        /// The table in which the rows become visible.
         table: TableId,
-        /// The load.
+        /// The load whose rows become visible.
         load: LoadId,
         /// The number of rows staged over all ranges; the answer counts them per range.
         rows: u64,
     },
     /// Drops a load's staged rows.
     Discard {
-        /// The table.
+        /// The table for which the rows were staged.
         table: TableId,
-        /// The load.
+        /// The load whose rows are dropped.
         load: LoadId,
     },
     /// A read.
@@ -92,7 +92,7 @@ pub enum Operation {
     Explain(Select),
     /// Adds rows, except those whose primary key exists; `conflict` decides what happens to these.
     Upsert {
-        /// The table.
+        /// The table that receives the rows.
         table: TableId,
         /// Full rows in schema order.
         rows: Vec<Row>,
@@ -102,8 +102,8 @@ pub enum Operation {
         returning: Vec<Expr>,
     },
     /// Reads plain rows of several tables, at least one, all at one position: a backup. The rows are always
-    /// returned in pages, each an [`Answer::Backup`](crate::engine::Answer::Backup). An engine is given these
-    /// reads one by one.
+    /// returned in pages, each an [`Answer::Backup`](crate::engine::Answer::Backup). The caller of an engine
+    /// passes these reads to it one by one.
     Backup(Vec<Select>),
     /// Executes several statements together: all of them take effect, or none does.
     Transaction(TableTransaction),
@@ -216,7 +216,7 @@ impl Operation {
 pub struct TableTransaction {
     /// A random number for the fingerprints, so that nobody can choose rows whose fingerprints collide.
     pub key: u128,
-    /// The steps, in order.
+    /// The statements and savepoints, in order.
     pub steps: Vec<Step>,
 }
 
@@ -225,11 +225,11 @@ pub struct TableTransaction {
 pub struct Trial {
     /// The transaction's number for fingerprints.
     pub key: u128,
-    /// The earlier steps that may concern the statement's rows. If a result that the client received is no
-    /// longer true, the trial fails (40001).
+    /// The earlier steps that may concern the statement's rows. If such a step no longer gives the result
+    /// that the client received, the trial fails (40001).
     pub earlier: Vec<Step>,
-    /// Whether the results of the earlier steps are compared in all ranges, and not only in those that the
-    /// statement concerns.
+    /// Whether the results of the earlier steps are compared in all ranges. Otherwise they are compared only
+    /// in the ranges that the statement concerns.
     pub compares_all: bool,
     /// The statement. Its `received` is empty.
     pub statement: TransactionStatement,
@@ -267,7 +267,7 @@ pub struct TransactionStatement {
 /// The rows of a statement whose results are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compared {
-    /// All rows.
+    /// All rows of the statement.
     All,
     /// All rows, as for SELECT FOR UPDATE. For a later select of the transaction with [`Compared::Own`],
     /// these rows count as rows that the transaction wrote.
@@ -317,7 +317,7 @@ fn first_table<'a>(mut statements: impl Iterator<Item = &'a TransactionStatement
 /// The treatment of a row to add whose primary key exists already.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Conflict {
-    /// Drops the row.
+    /// Drops the row to add.
     Skip,
     /// Changes the existing row. Expressions read the existing row, followed by the row to add: column `i` of
     /// the row to add has the index `i` plus the table's width.
@@ -339,7 +339,7 @@ pub struct LoadId(pub u128, pub u64);
 /// gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Select {
-    /// The table.
+    /// The table to read.
     pub table: TableId,
     /// The condition of the rows to read; all rows if absent.
     pub filter: Option<Expr>,
@@ -386,7 +386,7 @@ impl Select {
 pub enum Output {
     /// Rows of expressions over each matching row.
     Rows {
-        /// The expressions.
+        /// The expressions that make an output row.
         columns: Vec<Expr>,
         /// The sort keys, as indexes into `columns`; with `limit`, the replica returns its first rows only.
         order: Vec<Order>,
@@ -400,7 +400,7 @@ pub enum Output {
         /// The grouping expressions. If there are none, all rows form one group, which exists even without
         /// rows.
         keys: Vec<Expr>,
-        /// The aggregates.
+        /// The aggregates, one partial state for each.
         aggregates: Vec<Aggregate>,
     },
 }

@@ -249,7 +249,8 @@ pub(crate) fn nearest(ty: Type, value: &Value) -> Option<(Option<Value>, Option<
             Some(nearest_integers(ty, integer, integer))
         }
         (Type::Int2 | Type::Int4 | Type::Int8, Value::Numeric(number)) => {
-            // A number beyond 64 bits can be replaced by any integer beyond them on the same side.
+            // No column holds an integer beyond 64 bits, so any integer beyond them of the same sign can
+            // stand for this number.
             let beyond = i128::MAX / 2 * i128::from(number.signum());
             let whole = |rounded: Result<crate::numeric::Numeric, Failure>| {
                 rounded.ok().and_then(|whole| whole.to_i64()).map_or(beyond, i128::from)
@@ -356,7 +357,7 @@ fn interpolate(value: &Value, low: Option<&Value>, high: Option<&Value>) -> u64 
             if real.is_nan() || real >= high {
                 return u64::MAX;
             }
-            // Each operation is monotone, so their composition is; the cast saturates.
+            // Each operation is monotone, and so is their composition. The cast saturates.
             return (((real - low) / (high - low)).max(0.0) * u64::MAX as f64) as u64;
         }
         (RingPosition::Real(real), _, _) => (ordered_bits(real).into(), first, last),

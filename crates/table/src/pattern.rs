@@ -7,8 +7,8 @@ use crate::{failure::Failure, function::lower};
 /// behind it.
 pub fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool, Failure> {
     let (mut text, mut pattern) = (text, pattern);
-    // The text and pattern behind the last `%`, to retry one character further if the rest does not match
-    // here.
+    // The text and pattern behind the last `%`. If the rest does not match here, matching resumes from this
+    // point, one character further in the text.
     let mut resume: Option<(&str, &str)> = None;
     loop {
         let mut rest = pattern.chars();

@@ -4,8 +4,8 @@
 //! their numbers, and the staged rows of its loads. Data that has not changed since an earlier save is not
 //! saved again.
 //!
-//! **Source.** Copy on write (002 §3) shows the changes without comparing data. Naming data that is already
-//! on disk is the shadow page of Lorie, *Physical Integrity in a Large Segmented Database* (1977).
+//! **Source.** Copy on write (002 §3) shows the changes without comparing data. The names of data that is
+//! already on disk are the shadow pages of Lorie, *Physical Integrity in a Large Segmented Database* (1977).
 //!
 //! **Form.** A version is saved as *fragments*: the values of one column in one block, the places of a
 //! block's rows, a run of a dictionary. A *record* holds many fragments, and a fragment's [`Name`] is its
@@ -30,10 +30,11 @@
 //! **Attacks considered.**
 //! - *A fragment is changed while the version is saved:* the version is pinned, so the fragment is copied
 //!   before the change, and the copy loses its name.
-//! - *A version is saved in part, and the rest never follows:* fragments on disk have names all the same. The
-//!   next outline may use them, as long as their records are kept until that outline is complete.
-//! - *An old version returns under the names of a newer one:* the present never goes back. Only pinned
-//!   versions are assembled from undo logs, and a fragment that an undo changes loses its name.
+//! - *A version is saved in part, and the rest never follows:* the saved fragments keep their names. The next
+//!   outline may use these names, as long as the records are kept until that outline is complete.
+//! - *An old version returns under the names of a newer one:* an engine never returns its present version to
+//!   an earlier state. It assembles only pinned versions from undo logs, and a fragment that an undo changes
+//!   loses its name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -79,7 +80,7 @@ pub struct SavedPart {
     pub next: Option<Cursor>,
 }
 
-/// Records by their numbers.
+/// Records of a disk, by their numbers.
 pub type Records = BTreeMap<u64, Bytes>;
 
 /// The name of a fragment: its record and its index there. 0 is no name, because records are numbered from 1.

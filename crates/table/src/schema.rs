@@ -36,7 +36,7 @@ pub struct Column {
     pub ty: Type,
     /// The modifier of the type, as in `varchar(n)`, if the declaration has one.
     pub modifier: Option<Modifier>,
-    /// Whether NULL is refused.
+    /// Whether the column refuses NULL.
     pub not_null: bool,
     /// The value that an INSERT without the column stores; a constant or a parameter.
     pub default: Option<Expr>,
@@ -58,7 +58,7 @@ impl Column {
 /// A table's definition. It travels in the total order, so every process has the same one at the same
 /// position.
 ///
-/// A table without constraints is encoded as by builds that know none.
+/// The encoded form of a table without constraints is that of early builds, which know no constraints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "EncodedSchema", into = "EncodedSchema")]
 pub struct Schema {
@@ -71,8 +71,8 @@ pub struct Schema {
     pub primary_key: Vec<usize>,
     /// The map from rows to ring keys.
     pub partition: Partition,
-    /// The constraints other than the primary key and NOT NULL. CHECKs are in the order of their names, in
-    /// which rows are checked.
+    /// The constraints other than the primary key and NOT NULL. The CHECKs stand in the order of their names,
+    /// in which an engine evaluates them for a row.
     pub constraints: Vec<Constraint>,
 }
 
@@ -313,14 +313,15 @@ fn shown<'a>(values: impl Iterator<Item = &'a Value>) -> String {
 /// The map from the partition column's value to the ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Partition {
-    /// A stable hash of the column's value. Equality on the column prunes to one point.
+    /// A stable hash of the column's value. A filter that compares the column for equality needs one point of
+    /// the ring.
     Hash {
         /// The column's index.
         column: usize,
     },
-    /// A monotone map of the column's value, so that intervals prune to an arc. Values up to `low` map to 0,
-    /// values from `high` on to the top, and values between them linearly. Without bounds, the type's own
-    /// order-preserving projection applies.
+    /// A monotone map of the column's value, so that a filter with an interval needs one arc of the ring.
+    /// Values up to `low` map to 0, values from `high` on to the top, and values between them linearly.
+    /// Without bounds, the type's own order-preserving projection applies.
     Range {
         /// The column's index.
         column: usize,

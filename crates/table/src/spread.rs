@@ -2,8 +2,8 @@
 //!
 //! For exact numbers, the sum and the sum of squares are kept, exact at any size, and the result has
 //! PostgreSQL's scale. For floats, the sum of squared deviations is updated with each value and combined over
-//! ranges, by Youngs and Cramer's recurrence, as in PostgreSQL. So close values far from zero do not cancel
-//! out.
+//! ranges, by Youngs and Cramer's recurrence, as in PostgreSQL. So values that are close to each other and
+//! far from zero lose no precision.
 
 use crate::{
     failure::Failure,

@@ -85,7 +85,7 @@ fn parse_bool(text: &str) -> Result<bool, Failure> {
 }
 
 fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
-    // Most texts are just a number.
+    // Most texts are a number without blanks, so this case comes first.
     if let Some(integer) = text.parse::<i64>().ok().and_then(|integer| I::try_from(integer).ok()) {
         return Ok(integer);
     }
@@ -114,7 +114,7 @@ fn parse_real(text: &str) -> Result<f32, Failure> {
     Ok(number)
 }
 
-/// Returns the failure of digits that give no finite number other than zero.
+/// Returns the failure of digits whose number overflows to infinity or underflows to zero.
 pub(crate) fn float_out_of_range(ty: Type, digits: &str) -> Failure {
     Failure::new("22003", format!("\"{digits}\" is out of range for type {}", ty.name()))
 }
@@ -174,7 +174,8 @@ fn shortest_real(real: f32) -> String {
     let half_way = |digits: &str| {
         let magnitude = real.abs();
         let neighbours = [magnitude.next_up(), magnitude.next_down()];
-        // Below 2^25, half-way numbers have more digits than the shortest ones. Above, all are integers.
+        // Below 2^25, a number half way between two floats has more digits than the shortest ones. From 2^25
+        // on, all floats are integers, and the shortest digits may lie half way.
         magnitude >= 2f32.powi(25)
             && neighbours
                 .into_iter()
@@ -189,7 +190,7 @@ fn shortest_real(real: f32) -> String {
         .unwrap_or(shortest)
 }
 
-/// Writes the same number without an exponent.
+/// Returns the number of these digits and this exponent, written without an exponent.
 fn plain(mantissa: &str, exponent: i32) -> String {
     let sign = if mantissa.starts_with('-') { "-" } else { "" };
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();

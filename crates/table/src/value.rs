@@ -342,7 +342,7 @@ pub fn order_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// Identity, not SQL equality.
+/// Compares by identity, and not by SQL equality.
 impl PartialEq for Value {
     fn eq(&self, other: &Value) -> bool {
         use Value::*;

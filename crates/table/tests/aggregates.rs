@@ -35,7 +35,7 @@ fn aggregates() -> Vec<Aggregate> {
                 aggregates.push(Aggregate { function, argument: Some(Expr::Column(index, ty)), distinct });
             };
             of(AggregateFunction::Count);
-            // PostgreSQL has no minimum of these.
+            // PostgreSQL has no `min` and `max` for these types.
             if !matches!(ty, Type::Bool | Type::Uuid | Type::Bytea | Type::Jsonb) {
                 of(AggregateFunction::Min);
                 of(AggregateFunction::Max);
@@ -156,7 +156,7 @@ fn merged_aggregates_equal_those_of_postgresql() {
         let theirs = postgres.query(&format!("set client_min_messages = warning;\n{script}"));
         let ours = merged(rows.clone(), &aggregates).expect("no aggregate fails");
         for ((aggregate, ours), theirs) in aggregates.iter().zip(&ours).zip(&theirs) {
-            // Of equal values, a minimum may show any: 0.0 or 0.00, 0 or -0.
+            // `min` and `max` may return any of several equal values: 0.0 or 0.00, 0 or -0.
             let open = aggregate.distinct
                 || matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max);
             let same = ours == theirs || (open && number(ours) == number(theirs));
@@ -175,8 +175,8 @@ fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().map(|number| number + 0.0)
 }
 
-/// The sum of some numbers may exceed the bounds although the final sum does not: PostgreSQL checks only
-/// the final sum.
+/// A partial sum may exceed the bounds if the final sum does not, because PostgreSQL checks only the final
+/// sum.
 #[test]
 fn a_sum_of_numerics_may_exceed_its_range_in_between() {
     let postgres = Postgres::start();

@@ -97,7 +97,7 @@ proptest! {
         let answer = run(&mut engine, alter(&alteration, TABLE, ALTERED));
         prop_assert!(matches!(answer, Answer::Written(_)), "{answer:?}");
 
-        // The table that ended answers no more. The pinned version has it.
+        // Reads of the present table that ended fail. The pinned version still answers them.
         let gone = run(&mut engine, Operation::Select(all_of(TABLE, &earlier, None)));
         prop_assert!(matches!(gone, Answer::Failed(failure) if failure.sqlstate == "42P01"));
         let page = engine.page(Epoch(2), &[KeyRange::ALL], &all_of(TABLE, &earlier, None), None, 100);
@@ -109,7 +109,7 @@ proptest! {
         model.sort_by_key(|row| quorate_table::value::key_of(row));
         prop_assert_eq!(rows_of(run(&mut engine, read(None))), model.clone());
 
-        // The rows are found by old and by added columns.
+        // Filters by an earlier column and by an added column find the rows.
         let wide = Expr::Column(0, Type::Int8);
         let filter = Expr::binary(Binary::Greater, wide.clone(), Expr::constant(Value::Int8(0), Type::Int8));
         let expected: Vec<Row> =
@@ -119,7 +119,7 @@ proptest! {
         let filter = Expr::binary(Binary::Equal, added, Expr::constant(Value::text_of("added"), Type::Text));
         prop_assert_eq!(rows_of(run(&mut engine, read(Some(filter)))), model.clone());
 
-        // Later writes mix with them.
+        // A later write changes a column of the earlier table and an added column.
         let sum = Expr::binary(Binary::Add, wide, Expr::constant(Value::Int8(1 << 40), Type::Int8));
         let text = Expr::constant(Value::text_of("changed"), Type::Text);
         let assignments = vec![(0, sum), (1, text)];
@@ -169,7 +169,7 @@ proptest! {
     }
 }
 
-/// An alteration that rows cannot follow is refused, and the table stays.
+/// The engine refuses an alteration that would move rows or change their values, and the table stays.
 #[test]
 fn an_alteration_that_moves_rows_or_changes_their_values_is_refused() {
     let mut engine = Twin::default();

@@ -170,8 +170,8 @@ fn the_results_of_a_batch_are_bounded() {
     reads_that_come_together_share(ScanEngine::new);
 }
 
-/// A read that exceeds its segments' shares of the bound, but not the bound, and that an earlier write
-/// concerns.
+/// A read exceeds its segments' shares of the bound, but not the bound itself, and an earlier write of its
+/// batch concerns the read.
 #[test]
 fn a_read_within_the_bound_sees_the_earlier_write_of_its_batch() {
     let all = || (0..ROWS).map(|n| vec![Value::Int4(n), Value::text_of(format!("{n:050}"))]).collect();

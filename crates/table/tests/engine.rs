@@ -29,11 +29,11 @@ enum Step {
     Publish(u64),
     Discard(u64),
     Select(Option<Expr>),
-    /// Holds the next write, and drops it in the end.
+    /// Holds the next write, and drops it afterwards.
     VoidNext,
     Pin,
     Release,
-    /// Moves a half to a fresh engine, with this number of rows in a chunk.
+    /// Moves the half of this index to a fresh engine, in chunks of at most this number of rows.
     Migrate(usize, usize),
 }
 
@@ -77,7 +77,8 @@ fn checked(mut schema: Schema) -> Schema {
     schema
 }
 
-/// Whether a row satisfies the conditions of [`checked`]: the SQLSTATE if it does not. `named` comes first.
+/// Fails with an SQLSTATE if a row breaks a condition of [`checked`]. The condition `named` is evaluated
+/// first.
 fn conforms(schema: &Schema, row: &Row) -> Result<(), String> {
     schema.check_row(row).map_err(|failure| failure.sqlstate)?;
     let [Value::Int4(k), s, v] = &row[..] else { unreachable!("the columns have these types") };

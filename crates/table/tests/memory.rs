@@ -18,7 +18,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const TABLE: TableId = TableId(1);
 const ROWS: i32 = 40_000;
-/// The reported memory may differ from the allocated memory by one part in this many.
+/// The reported memory may differ from the allocated memory by 1/`PRECISION` of it.
 const PRECISION: f64 = 20.0;
 
 /// The variable that marks a process with only this test, because other tests would allocate memory
@@ -43,7 +43,8 @@ fn the_counted_memory_of_tables_equals_the_allocated_memory() {
         assert!(output.status.success(), "{}", said.concat());
         return;
     }
-    // This makes allocations that happen once and stay.
+    // This first load makes the allocations that happen only once and stay, so that the check does not count
+    // them.
     drop(Tables::loaded(10));
     Tables::check();
 }

@@ -57,7 +57,8 @@ impl Postgres {
         let socket = self.home.path().to_str().expect("a readable path");
         let arguments =
             ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", socket, "-U", "twin", "-d", "postgres"];
-        // The script comes from a file, because psql answers before it has read everything.
+        // psql answers before it has read everything, so a pipe for the script could block both sides. A file
+        // cannot.
         let mut input = tempfile::tempfile().expect("a file");
         input.write_all(script.as_bytes()).expect("a script");
         input.rewind().expect("a file");

@@ -98,7 +98,7 @@ fn any_filter() -> impl Strategy<Value = Expr> {
     })
 }
 
-/// Returns what a filter says about a value by SQL's rules, in the most direct way. NULL compares to nothing.
+/// Evaluates a filter on a value by SQL's rules, in the most direct way. A comparison with NULL is unknown.
 fn satisfies(filter: &Expr, value: &Value) -> Option<bool> {
     match filter {
         Expr::Binary(Binary::And, left, right) => match (satisfies(left, value), satisfies(right, value)) {

@@ -52,7 +52,8 @@ impl<E: Engine + Default> SavingEngine<E> {
         self.engine.apply(&[Job { epoch, ranges, operation, held: false }]);
     }
 
-    /// Saves the present, and calls `meanwhile` between the parts. Returns the number of written fragments.
+    /// Saves the present version, and calls `meanwhile` between the parts. Returns the number of written
+    /// fragments.
     fn save(&mut self, carried: &[u64], mut meanwhile: impl FnMut(&mut Self)) -> u32 {
         let at = Epoch(self.epoch);
         self.engine.pin(at, Holder::Migration);

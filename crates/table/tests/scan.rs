@@ -45,7 +45,8 @@ impl Host for Threads<'_> {
         1
     }
 
-    /// With three and more threads, the last number comes first, because no engine may rely on an order.
+    /// Calls `work` with each number. With three and more threads the last number comes first, because no
+    /// engine may rely on an order.
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         match self.threads {
             ..3 => (0..count).for_each(work),
@@ -388,7 +389,7 @@ impl History {
                     aggregate(AggregateFunction::Max, Some(columns[0].clone()), false),
                     aggregate(AggregateFunction::Avg, Some(float), false),
                 ];
-                // With a sum of floats, one pass looks at all rows.
+                // A sum of floats makes one pass look at all rows.
                 if self.maker.below(2) == 0 {
                     aggregates.pop();
                 }
@@ -611,8 +612,9 @@ fn a_pinned_version_stays_readable_after_its_dictionary_changed() {
     twin.release(Epoch(2), Holder::Migration);
 }
 
-/// Keys with few rows and keys with many, in a table placed by them. The reads use keys of both kinds, alone,
-/// among writes that turn one kind into the other, and with filters that nothing can satisfy.
+/// Some keys have few rows and some have many, in a table that is partitioned by the key. The reads use keys
+/// of both kinds, alone, among writes that turn one kind into the other, and with filters that nothing can
+/// satisfy.
 #[test]
 fn a_key_may_be_in_many_rows() {
     let column =
@@ -690,7 +692,7 @@ fn a_key_may_be_in_many_rows() {
     }
 }
 
-/// Many keys of few rows each, looked up in one batch. The rows of a key differ in the columns of filters and
+/// One batch looks up many keys of few rows each. The rows of a key differ in the columns of filters and
 /// outputs, or do not. There are nearly unique texts, NULL next to the least of them, and keys without rows.
 #[test]
 fn many_keys_are_looked_up_together() {

@@ -491,7 +491,7 @@ fn history(seed: u8, batches: usize, keyed: bool) -> usize {
             pinned.push((epoch, theirs(&connection, "select * from t").0));
         }
         if pinned.len() > 3 {
-            // An arbitrary pin is released, so that other pins need data between it and them.
+            // Releases an arbitrary pin. An older pin may then need the data that the released pin kept.
             let (pin, mut expected) = pinned.remove(maker.below(pinned.len()));
             if maker.below(2) == 0 {
                 let answer = batched.apply(&[job(pin, Operation::Select(all.clone()))]).remove(0);

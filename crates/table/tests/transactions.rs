@@ -110,7 +110,7 @@ fn digest(engine: &mut Twin) -> u64 {
 }
 
 /// Executes a write at an engine of everything and at two engines of half the ring, which exchange verdicts.
-/// Returns whether it took effect, and its answer if so.
+/// Returns whether the write took effect, and its answer if it did.
 fn everywhere(whole: &mut Twin, halves: &mut [Twin], epoch: u64, operation: &Operation) -> Answer {
     let answer = one(whole, job(epoch, &HALVES, operation, false));
     let answers: Vec<Answer> = halves
@@ -371,7 +371,8 @@ fn a_locked_row_is_compared_and_a_split_range_conflicts() {
         panic!("the trial succeeds")
     };
     assert_eq!(prints[0].1.rows, 1);
-    // The client received a result for the whole ring, and this replica holds one half of the ring.
+    // The client received a result for the whole ring. This replica holds half of the ring and cannot compare
+    // it.
     let received = vec![(KeyRange::ALL, ReceivedResult::Success(print(0)))];
     let half = job(3, &[HALVES[0]], &transaction(&[step(update(99, 1), received)]), false);
     let Answer::Failed(failure) = one(&mut engine, half) else { panic!("the part cannot be compared") };

@@ -708,7 +708,8 @@ fn operands(expr: &Expr, row: &Row) -> String {
     }
 }
 
-/// PostgreSQL's numerics have NaN and infinity, and it reads more formats of dates; we refuse both.
+/// Whether this outcome may differ from PostgreSQL's. Its numerics have NaN and infinity, and it reads more
+/// formats of dates; the table crate refuses both.
 fn is_known_deviation(ours: &str) -> bool {
     ours.contains("NaN and infinity are not supported") || ours.starts_with("!22007")
 }

@@ -50,7 +50,7 @@ impl MulticastReceivers {
     pub(super) fn listen(&mut self, address: MulticastAddress) {
         match self.open(address) {
             Ok(receiver) => self.receivers.push(receiver),
-            // Senders then reach this process by separate casts.
+            // This process then receives no multicasts, and senders reach it by separate casts.
             Err(error) => {
                 if !std::mem::replace(&mut self.has_failed, true) {
                     warn!(

@@ -16,7 +16,7 @@ pub enum OpenError {
         .pid.map_or_else(|| String::from("with an unknown id"), |pid| pid.to_string())
     )]
     Locked {
-        /// The directory.
+        /// The path of the directory.
         directory: PathBuf,
         /// The holder's process id of the operating system, if the holder wrote one.
         pid: Option<u32>,
@@ -28,7 +28,7 @@ pub enum OpenError {
         .directory.display(), .owner.process.node, .owner.domain
     )]
     Foreign {
-        /// The directory.
+        /// The path of the directory.
         directory: PathBuf,
         /// The domain and the process that own the directory.
         owner: Owner,
@@ -44,9 +44,9 @@ pub enum OpenError {
         .directory.display()
     )]
     Newer {
-        /// The directory.
+        /// The path of the directory.
         directory: PathBuf,
-        /// The directory's format.
+        /// The version of the directory's format.
         version: u32,
     },
     /// The system refuses the use of the directory.
@@ -77,7 +77,7 @@ pub enum DiskError {
         /// The file of the operation.
         file: String,
     },
-    /// Any other error.
+    /// The disk failed in any other way.
     #[error(
         "the disk failed: cannot {operation} {file}: {error}; check the disk before you start the process \
          again"
@@ -87,7 +87,7 @@ pub enum DiskError {
         operation: &'static str,
         /// The file of the operation.
         file: String,
-        /// The system's error.
+        /// The error that the system returned.
         error: io::Error,
     },
     /// The directory is an older copy: a peer remembers that this process had made later records durable.
@@ -98,7 +98,7 @@ pub enum DiskError {
         .directory.display(), .last.0, .reported.0
     )]
     OlderCopy {
-        /// The directory.
+        /// The path of the directory.
         directory: PathBuf,
         /// The last record in the directory's journal.
         last: Ticket,

@@ -26,7 +26,7 @@ pub(crate) struct Identity {
     pub(crate) pass: Option<Bytes>,
     /// The highest reserved number of a greeting. Greetings with numbers up to it may have been sent.
     pub(crate) numbers: u32,
-    /// The starts of the process, including this one.
+    /// The starts of the process, the present start included.
     pub(crate) starts: StartHistory,
     /// The key of the journal; `None` in a directory of an earlier format.
     pub(crate) key: Option<Key>,

@@ -41,8 +41,8 @@
 //!    holds ([`journal::RemoteDurability`]), the process sends nothing more and ends with a [`DiskError`]. It
 //!    removes nothing: an operator decides.
 //! 6. *The first failed operation ends the process.* After a failed sync the contents of the disk are
-//!    unknown, and a second sync may succeed without having written the data. The process ends with a
-//!    [`DiskError`]; the next one reads what is there.
+//!    unknown, and a second sync may succeed without having written the data. So the process ends with a
+//!    [`DiskError`], and the next process reads the records that are on the disk.
 //!
 //! **Bounds.** At most [`Settings::waiting_bytes_max`] bytes, plus those of one turn, wait for the disk.
 //! Beyond that the process takes neither messages nor commands until the disk has caught up, while its signs
@@ -145,7 +145,7 @@ pub enum DirectoryState {
 /// An opened directory and its contents.
 #[derive(Debug)]
 pub struct Opened {
-    /// The directory.
+    /// The directory, locked for this process.
     pub disk: Disk,
     /// The durable records, in order.
     pub records: Vec<(Ticket, Bytes)>,

@@ -83,8 +83,8 @@ impl Links {
                     let theirs = words(&hello.domains);
                     let ours = words(&self.identity.domains);
                     if hello.wanted == NO_PROCESS {
-                        // A client asks whether this process is a router of its domain. Most processes belong
-                        // to another domain.
+                        // The dialler only asks whether this process is a router of its domain. A refusal is
+                        // normal, because most processes belong to another domain.
                         debug!("answered a client that asked about {theirs}: this process belongs to {ours}");
                     } else {
                         warn!(
@@ -140,7 +140,7 @@ impl Links {
                 } else if self.identity.policy.admits(&hello.pass) {
                     self.establish(token, peer, &hello, number);
                 } else {
-                    // The peer welcomed us before one of the two processes changed its policy.
+                    // The peer sent its welcome before one of the two processes changed its policy.
                     self.broke(token, &self.identity.policy.refusal(&hello.pass));
                     self.link_events
                         .push_back(LinkEvent::PolicyMismatch { peer: hello.process, theirs: hello.pass });

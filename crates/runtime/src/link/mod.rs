@@ -356,8 +356,8 @@ impl Links {
         let Some(connection) = self.connections.get_mut(token) else { return };
         connection.listed_readable = false;
         if matches!(connection.state, ConnectionState::Connecting { .. }) {
-            // The listed token was of a connection that has ended. A connection that is not open yet has the
-            // token now.
+            // The token in the list belonged to a connection that has ended. Now a connection that is not
+            // open yet has this token.
             return;
         }
         let before = connection.reader.filled();
@@ -380,7 +380,7 @@ impl Links {
     }
 
     /// Sets the number of the last greeting, because earlier starts of this process may have used numbers up
-    /// to it.
+    /// to this one.
     pub(crate) fn number_from(&mut self, number: u32) {
         self.number = number;
     }
@@ -504,8 +504,8 @@ impl Links {
         }
     }
 
-    /// Writes all queued output as far as sockets take it, for as long as that takes. This is the last call
-    /// before the end.
+    /// Writes all queued output as far as sockets take it, however long the writes take. This is the last
+    /// call before the end.
     pub(crate) fn flush_all(&mut self) {
         while !self.unwritten.is_empty() {
             self.flush();
@@ -677,7 +677,7 @@ impl Links {
             Ok(None) => {}
             Ok(Some(frame)) => {
                 self.take_greeting(token, Greeting::decode(frame, &self.identity.versions));
-                // Frames of the link may follow directly after the welcome.
+                // The bytes after the welcome may already be frames of the link.
                 if self
                     .connections
                     .get(token)

@@ -43,7 +43,7 @@ where
         self.commands.try_send(command).map_err(command_error)
     }
 
-    /// Waits at most `patience` until there is work, and does it.
+    /// Waits for work, at most `patience`, and then runs one turn.
     pub fn turn(&mut self, patience: Duration) {
         let mut now = clock::now();
         let timeout = self.reactor.timeout(now).map_or(patience, |timeout| timeout.min(patience));

@@ -377,7 +377,8 @@ const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// Idle time after which the journal gets a seal, so that damage to its last records is detected.
 const SEAL_AFTER: Duration = Duration::from_millis(20);
 /// Time from a change to the next exchange of announcements. It is long enough for the exchange to cost
-/// nothing. An older copy that an operator restores was nearly always made longer ago.
+/// nothing, and short enough to detect older copies: an operator nearly always restores a copy that was made
+/// longer ago.
 const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
 /// Time after the start before the first announcement. Some peers remember nothing of this process, for
 /// example a peer that took another peer's place. Suppose an older copy announced its last record to such a

@@ -254,12 +254,12 @@ pub(crate) struct Process {
 
 pub(crate) const DOMAIN: DomainId = DomainId(0xd0);
 
-/// A process id that no other process has.
+/// Returns a process id that no other process has.
 pub(crate) fn id(node: u64) -> ProcessId {
     ProcessId { node, incarnation: chance::incarnation() }
 }
 
-/// A configuration that listens on a port chosen by the system.
+/// Returns a configuration that listens on a port chosen by the system.
 pub(crate) fn config(id: ProcessId) -> Config {
     Config::new(DOMAIN, id, vec!["127.0.0.1:0".parse().unwrap()])
 }

@@ -13,7 +13,8 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::chat::{Command, Event, Note, Process, config, eventually, id};
 
-/// A process that receives datagrams. Its own IP address makes it look like a process on another machine.
+/// Starts a process that receives datagrams. Its own IP address makes it look like a process on another
+/// machine.
 fn process(number: u8) -> Process {
     let address = SocketAddr::from(([127, 0, 3, number], 0));
     Process::with(Config {
@@ -115,7 +116,7 @@ fn a_process_without_its_datagram_port_uses_links() {
     }
 }
 
-/// A listener whose port is already taken for datagrams.
+/// Returns a listener whose port is already taken for datagrams.
 fn taken() -> (TcpListener, UdpSocket) {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -164,12 +165,12 @@ fn a_link_that_ended_is_cast_to_no_more() {
     eventually("they are counted", || counts() == [(0, 1), (1, 1)]);
 }
 
-/// An address that no other test uses, nor a concurrent run of these tests.
+/// Returns an address that no other test uses, nor a concurrent run of these tests.
 fn address(number: u32) -> MulticastAddress {
     MulticastAddress(200_000 + std::process::id() % 10_000 * 4 + number)
 }
 
-/// Three processes, the first linked to the other two.
+/// Starts three processes, and links the first to the other two.
 fn three(first: u8) -> [Process; 3] {
     let [a, b, c] = [0, 1, 2].map(|place| process(first + place));
     for other in [&b, &c] {

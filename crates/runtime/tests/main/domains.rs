@@ -25,7 +25,7 @@ const OTHER: DomainId = DomainId(0xd1);
 
 type Roles = Node<Relay<tables::Process>>;
 
-/// Passes on statuses, and the channels of removed endpoints.
+/// A host that passes on statuses, and the channels of removed endpoints.
 struct EventHandler(Sender<Result<Status, Channel>>);
 
 impl Host<Roles> for EventHandler {

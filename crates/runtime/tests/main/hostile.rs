@@ -61,7 +61,7 @@ fn datagrams_are_accepted_only_while_the_link_of_their_token_stands() {
     socket.send_to(&[&note[..], b"?"].concat(), a.address()).unwrap();
     assert!(matches!(a.next(), Event::Cast(..)));
     refused(1);
-    // A wrong token, and an incomplete one.
+    // The process refuses a wrong token, and an incomplete one.
     let mut other = note.clone();
     other[0] ^= 1;
     socket.send_to(&other, a.address()).unwrap();
@@ -128,13 +128,13 @@ fn silent_connections_are_closed() {
     for stream in silent {
         assert_closed(stream);
     }
-    // Now there is room again.
+    // The process has closed the other connections, so it accepts this one.
     let mut stream = connect(a.address());
     stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert_eq!(read_frame(&mut stream)[10], 1, "a welcome");
 }
 
-/// A peer that sends a valid hello and then `bytes` loses its link.
+/// Checks that a peer that sends a valid hello and then `bytes` loses its link.
 fn check_rejected(bytes: &[u8]) {
     let mut small = config(id(1));
     small.limits.frame_bytes_max = 1000;
@@ -289,7 +289,7 @@ fn frame(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
 }
 
-/// A hello, encoded by hand.
+/// Encodes a hello by hand.
 fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number: u32) -> Vec<u8> {
     let mut bytes = b"QUORATE\n".to_vec();
     bytes.extend(version.to_le_bytes());

@@ -30,7 +30,7 @@ fn notes_go_both_ways_in_order() {
     for number in 0..COUNT {
         a.noted(&b, number);
     }
-    // A turn emits its events before it counts.
+    // A turn emits its events before it updates the counters, so the counters may be late.
     let counts = |process: &Process| {
         let counters = process.handle.counters();
         (counters.messages_sent.get(), counters.messages_received.get())
@@ -127,7 +127,7 @@ fn simultaneous_dials_make_one_link() {
         assert_eq!(a.linked(&b), b.linked(&a), "round {round}");
         a.note(&b, round);
         b.note(&a, round);
-        // No event but the note; in particular, the link did not flap.
+        // The note is the only event: the link did not break and was not made again.
         a.noted(&b, round);
         b.noted(&a, round);
         assert_eq!(a.handle.counters().links.get(), 1);
@@ -312,7 +312,8 @@ fn a_forgotten_peer_is_unlinked_and_dialled_no_more() {
     b.noted(&a, 1);
     a.unlinked(b.id);
     b.unlinked(a.id);
-    // Neither side wants the link now. It is made again only if the other side wants it.
+    // Neither side wants the link now. Process `a` does not dial, and the link is made again because `b`
+    // wants it.
     let dials = a.handle.counters().dials.get();
     b.reach(&a);
     assert_eq!(a.linked(&b), b.linked(&a));
@@ -462,12 +463,12 @@ fn generation_of(number: u32) -> Generation {
     Generation { number, ..Generation::FIRST }
 }
 
-/// A process with this fence as its policy.
+/// Starts a process with this fence as its policy.
 fn fenced(node: u64, fence: Fence) -> Process {
     Process::running(Chat { fence: Some(fence), ..Chat::default() }, config(id(node)))
 }
 
-/// A process of this generation, a router or another one.
+/// Starts a process of this generation, a router or another one.
 fn of(router: bool, generation: u32) -> Process {
     let fence = if router { Fence::of_router } else { Fence::of_member };
     fenced(1000 + u64::from(generation), fence(generation_of(generation)))

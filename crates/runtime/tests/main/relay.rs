@@ -68,8 +68,8 @@ impl Process {
     }
 }
 
-/// A proxy in front of `of`. A set flag stops the bytes of that direction. While either flag is set it makes
-/// no new connections, because a connection needs both directions.
+/// Starts a proxy in front of `of`. A set flag stops the bytes of that direction. While either flag is set
+/// the proxy makes no new connections, because a connection needs both directions.
 fn front(of: SocketAddr, to_them: &Arc<AtomicBool>, from_them: &Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -126,7 +126,7 @@ fn a_link_that_stops_in_one_direction_is_relayed_until_it_recovers() {
         dialler.reach(&listener, front(listener.address(), &to_them, &from_them));
         let direct = dialler.linked(&[&listener]);
         assert_eq!(listener.linked(&[&dialler]), direct);
-        // Long enough for the relay to learn the usual rhythm of the link.
+        // In this time the relay learns the usual rhythm of the link.
         thread::sleep(Duration::from_secs(3));
 
         let stopped = if towards_the_listener { &to_them } else { &from_them };

@@ -19,7 +19,7 @@ use super::{connection::Connection, frame::Frame, limit::Limit};
 
 impl Connection<'_> {
     pub(super) async fn copy_in(&mut self, mut copy: Box<CopyIn>) -> io::Result<Result<()>> {
-        // The client sends the data once it has all answers before.
+        // The client sends the data only after it has received all earlier answers.
         if let Err(error) = self.settle().await {
             return Ok(Err(error));
         }

@@ -9,13 +9,14 @@
 //!   COPY data, done             ─────▶    complete                                         bulk.rs
 //! ```
 //!
-//! Answers gather in a buffer (`output`). The buffer is written when it is full, before the connection waits
-//! for the client, and at the end of every statement. Messages that have already arrived are all answered
-//! before anything is written. After an error in the extended protocol, all messages up to Sync are skipped.
-//! A cancellation or a timeout ends a statement early (`limit`).
+//! Answers gather in a buffer (`output`). The connection writes the buffer when it is full, before it waits
+//! for the client, and at the end of every statement. It answers all messages that have already arrived
+//! before it writes anything. After an error in the extended protocol, it skips all messages up to Sync. A
+//! cancellation or a timeout ends a statement early (`limit`).
 //!
 //! Statements between two Syncs, or in one Query, are one transaction (`together`). Definitions of tables,
-//! and a COPY that begins a pipeline, are applied at once. So an error behind them says that.
+//! and a COPY that begins a pipeline, are applied at once. So the error of a later statement says that they
+//! stay applied.
 
 use std::{collections::HashMap, future::poll_fn, io, pin::pin, sync::Arc, task::Poll};
 
@@ -130,7 +131,7 @@ impl Connection<'_> {
                     self.conclude(done, text).await;
                     continue;
                 }
-                // Data that the client was still sending when its COPY failed.
+                // The client was still sending data when its COPY failed. The data is ignored.
                 Frame::TooLong { kind: b'd' | b'c' | b'f', .. }
                 | Frame::Refused { kind: b'd' | b'c' | b'f', .. } => continue,
                 Frame::TooLong { kind, bytes } => {
@@ -152,8 +153,8 @@ impl Connection<'_> {
                 Frame::Closed => return Ok(()),
             };
             match message {
-                // Only Sync ends the skipping: the client meant a Query before the Sync to follow the
-                // statement that failed.
+                // Only Sync ends the skipping. A client that sends a Query before the Sync expects the
+                // statement before the Query to succeed.
                 Frontend::Query(_) | Frontend::Flush(_) if self.skipping => {}
                 Frontend::Query(query) => {
                     self.simple(&query.query).await?;
@@ -171,7 +172,7 @@ impl Connection<'_> {
                     self.output.flush().await?;
                 }
                 Frontend::Terminate(_) => return self.output.flush().await,
-                // Data that the client was still sending when its COPY failed.
+                // The client was still sending data when its COPY failed. The data is ignored.
                 Frontend::CopyData(_) | Frontend::CopyDone(_) | Frontend::CopyFail(_) => {}
                 message if self.skipping => drop(message),
                 message => {
@@ -333,8 +334,8 @@ impl Connection<'_> {
         self.output.error(if self.is_over { "FATAL" } else { "ERROR" }, &error, text);
     }
 
-    /// Executes a statement. If another transaction makes its block fail, the block is repeated, as far as it
-    /// can be.
+    /// Executes a statement. If another transaction makes the statement's block fail, repeats the block if
+    /// [`Connection::can_repeat`] allows it.
     pub(super) async fn execute(
         &mut self,
         prepared: &Arc<Prepared>,

@@ -60,7 +60,7 @@ pub enum Frame {
     Refused {
         /// The message's kind.
         kind: u8,
-        /// The reason.
+        /// The reason for the refusal.
         error: SqlError,
     },
     /// Bytes that are no message. The connection cannot continue.
@@ -187,8 +187,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             && ((&self.buffer[1..5]).get_i32() as usize) < self.buffer.len()
     }
 
-    /// Returns the kind of the next message, apart from messages that close a statement or a portal. `None`
-    /// if that message has not begun to arrive.
+    /// Returns the kind of the next message that closes neither a statement nor a portal. `None` if no such
+    /// message has begun to arrive.
     pub fn following(&self) -> Option<u8> {
         let mut rest = self.buffer.get(self.skip..)?;
         while let [b'C', head @ ..] = rest {

@@ -1,11 +1,12 @@
 //! Repeats statements that came together, if another transaction made them fail and their client has received
 //! nothing of them.
 //!
-//! Such statements can fail with 40001 although nobody waits for their answers: one of them read what another
-//! had written, or locked rows. The client could only send them again, so the gateway does that itself, up to
-//! [`REPEATS_MAX`] times. It keeps the statements in a [`Script`], with the place of each answer in the
-//! buffer. A repetition drops the block, executes the statements once more, and puts the new answers in the
-//! places of the old ones. Answers of other messages (Parse, Bind, Describe) stay.
+//! Such statements can fail with 40001 although nobody waits for their answers: if one of the statements
+//! reads rows that an earlier one has written, or locks rows, COMMIT compares its result. The client could
+//! only send the statements again, so the gateway executes them again itself, up to [`REPEATS_MAX`] times. It
+//! keeps the statements in a [`Script`], with the place of each answer in the buffer. A repetition drops the
+//! block, executes the statements once more, and puts the new answers in the places of the old ones. Answers
+//! of other messages (Parse, Bind, Describe) stay.
 //!
 //! The script ends when the client receives something, and at a statement whose effect on the session a
 //! rollback does not undo, such as PREPARE.
@@ -69,7 +70,8 @@ impl Connection<'_> {
         is_conflict && script.progress == self.output.progress && script.repeats < REPEATS_MAX
     }
 
-    /// Drops the block, and executes its statements once more, again and again while they conflict.
+    /// Drops the block and executes its statements once more, until they succeed, fail for another reason, or
+    /// have been repeated [`REPEATS_MAX`] times.
     pub(super) async fn repeat(&mut self) -> io::Result<Result<()>> {
         let Some(mut script) = self.script.take() else { return Ok(Ok(())) };
         let old = self.output.buffer.split();
@@ -114,7 +116,7 @@ impl Connection<'_> {
             if let Err(error) = self.answer(outcome, &statement.shape).await? {
                 return Ok(Err(error));
             }
-            // The metrics have counted the statement already.
+            // The metrics have counted the statement already, so they do not count its repetition.
             self.running = None;
             places.push(from..self.output.buffer.len());
         }

@@ -11,7 +11,7 @@ pub(super) struct Script {
     pub(super) statements: Vec<ScriptStatement>,
     /// Number of answers that were sent or filled when the script began.
     pub(super) progress: u64,
-    /// Number of repetitions.
+    /// Number of times that the script was executed again.
     pub(super) repeats: u32,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct ScriptStatement {
     pub(super) prepared: Arc<Prepared>,
     pub(super) values: Vec<Value>,
     pub(super) shape: Shape,
-    /// Whether its result was not needed at once.
+    /// Whether the client did not need the statement's result at once.
     pub(super) is_deferred: bool,
     /// The place of the answer in the buffer.
     pub(super) answer: Range<usize>,

@@ -9,18 +9,19 @@
 //! **Deferral.** The client needs no answer before the message or the pipeline ends. So the session defers
 //! writes, and their answers leave gaps in the buffer of answers. Later answers come behind the gaps, and
 //! nothing is written before the gaps are filled. At the end one message executes all writes, and the results
-//! fill the gaps. Nothing is compared, so other transactions cannot make it fail.
+//! fill the gaps. No result is compared, so other transactions cannot make this message fail.
 //!
-//! **Conversation.** The session tries the deferred writes, and the gaps are filled, if the client has to
-//! receive something earlier: at a Flush, before the data of a COPY, and if 256 KiB of answers wait. From
-//! then on the results are compared at the end.
+//! **Conversation.** At a Flush, before the data of a COPY, and if 256 KiB of answers wait, the client has to
+//! receive answers earlier. Then the session tries the deferred writes, and their results fill the gaps. From
+//! then on the session compares results at the end.
 //!
-//! **Errors.** If a statement fails, the session tries the deferred writes before it. So each has its answer,
-//! and an earlier failure comes first. If the end itself fails, the error takes the place of the first gap.
+//! **Errors.** If a statement fails, the session tries the deferred writes before it. So each of these has
+//! its answer, and an earlier failure comes first. If the message at the end fails, its error takes the place
+//! of the first gap.
 //!
-//! **A statement alone.** Most pipelines are one statement before a Sync. It is executed as it is, without a
-//! block. So before a write is executed, the next message must have arrived ([`Connection::is_alone`]). A
-//! read at READ COMMITTED needs no block in any case.
+//! **A statement alone.** Most pipelines are one statement before a Sync. The session executes this statement
+//! without a block. So before a write is executed, the next message must have arrived
+//! ([`Connection::is_alone`]). A read at READ COMMITTED needs no block in any case.
 
 use std::{io, pin::pin};
 
@@ -79,7 +80,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Ends the statements that came together. Their results become known.
+    /// Ends the implicit transaction of the statements that came together, and fills the gaps with their
+    /// results.
     pub(super) async fn end_together(&mut self) -> io::Result<Result<()>> {
         self.session.defer(false);
         if !self.session.is_implicit() && self.output.gaps.is_empty() {

@@ -70,7 +70,7 @@ impl CommandPlan {
                 },
                 ReplyForm::Done,
             ) => (PlanShape::Done, puts(pairs, life)),
-            // A key that is named twice is counted once.
+            // The answer counts a key that is named twice once.
             (Request::Delete { keys, return_old: false }, _) => (PlanShape::Delete, reads(once_each(keys).0)),
             (Request::Add { key, added }, _) => (PlanShape::Count, smallvec![(key, Action::Add(added))]),
             (Request::PutFields { key, fields, absent: false }, form) => {

@@ -95,7 +95,7 @@ impl Unit {
 pub(super) fn life(name: &[u8], digits: Option<&[u8]>, unit: Unit) -> Result<Life, String> {
     let count = digits.and_then(number).ok_or(NO_NUMBER)?;
     let count = u64::try_from(count).ok().filter(|count| *count > 0);
-    // A longer life could overflow when it is added to the wall clock.
+    // A longer life is refused, because it could overflow when it is added to the wall clock.
     let millis = count.and_then(|count| count.checked_mul(unit.millis()));
     let millis = millis.filter(|millis| *millis < LIFETIME_MILLIS_MAX).ok_or_else(|| invalid_expiry(name))?;
     Ok(Life::For(Duration::from_millis(millis)))

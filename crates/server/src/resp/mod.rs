@@ -33,9 +33,10 @@
 //!   ([`door`](quorate_runtime::door)).
 //! - *A pipeline without end.* A bounded number of a client's requests is under way, and the rest waits
 //!   unread.
-//! - *A client that reads nothing.* Nothing more is taken from it, and in the end it is cut off.
+//! - *A client that reads nothing.* The door takes no more requests from it, and in the end cuts it off.
 //! - *A short request with a huge answer.* Answers are counted as their values come, for each request, for
-//!   each client and for all of them. They are refused by name before they are gathered ([`HeldLimits`]).
+//!   each client and for all of them. The door refuses an answer that is too large by name, before it has
+//!   gathered the values ([`HeldLimits`]).
 //! - *A browser that a web page makes send HTTP here.* The connection is cut at the first line.
 //! - *A pipeline after a refused opening,* such as `MULTI`. The commands that it would have enclosed are
 //!   refused too (`connection`).

@@ -396,7 +396,7 @@ impl RedisClients {
         let keys: Vec<Bytes> = request.keys().into_iter().cloned().collect();
         let writes = !request.is_read();
         let shares = |asking: &StrategyCommand| {
-            // A command without keys concerns all keys.
+            // A command without keys concerns all keys, so it waits for every command under way.
             let same = || {
                 keys.is_empty() || keys.len() * asking.keys.len() > PAIRS_MAX || {
                     keys.iter().any(|key| asking.keys.contains(key))

@@ -171,7 +171,7 @@ impl RedisClient {
 fn an_answer_that_is_too_large_is_refused_and_a_pipeline_of_large_ones_is_not() {
     let cells = RedisCells::new(ClientLimits::default());
     let value = "v".repeat(VALUE_BYTES);
-    // Each cell is asked for all keys, so that it reads its own values and the values of the other cell.
+    // The client asks each cell for all keys, so each cell reads its own values and those of the other cell.
     for cell in 0..2 {
         let mut client = cells.client(cell);
         for key in ["a", "b", "c", "d", "e", "f"] {

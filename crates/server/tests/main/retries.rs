@@ -248,8 +248,8 @@ async fn a_block_whose_commit_has_an_unknown_outcome_is_applied_once() {
     }
 }
 
-/// The outcome of statements that came together is unknown. They are repeated under the id of the error, once
-/// more together and, if there is one write, alone.
+/// The outcome of statements that came together is unknown. The client repeats them under the id of the
+/// error: all of them together or, if only one of them is a write, this write alone.
 #[tokio::test]
 async fn statements_of_one_message_have_one_request_id() {
     let backend = Troubled::new();
@@ -286,8 +286,8 @@ async fn statements_of_one_message_have_one_request_id() {
     }
 }
 
-/// Statements that come together read what they wrote, and another session changes that before they take
-/// effect. The gateway repeats them, because their client has received nothing.
+/// Statements that come together read rows that they wrote, and another session changes these rows before the
+/// statements take effect. The gateway repeats the statements, because their client has received nothing.
 #[tokio::test]
 async fn statements_of_one_message_are_repeated_after_a_conflict() {
     let backend = Troubled::new();

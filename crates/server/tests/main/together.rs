@@ -83,7 +83,7 @@ async fn the_statements_of_a_message_take_effect_together() {
     assert_eq!(rows(&said), [["3"]]);
     assert_eq!(said[said.len() - 2].field(b'C'), "22012");
     assert_eq!(keys(&mut other).await, ["1"]);
-    // A setting that a failed message made is rolled back.
+    // If a message fails, its change of a setting is rolled back.
     assert_eq!(outcome(&mut one, "set application_name = 'lost'; select 1/0").await.0, "22012");
     one.send(&query("show application_name")).await.unwrap();
     assert_eq!(rows(&one.until_ready().await), [[""]]);
@@ -108,7 +108,8 @@ async fn a_read_sees_the_writes_before_it_and_answers_come_in_order() {
         assert_eq!(rows(&said)[3..], [vec!["2".to_owned(), "32".to_owned()], vec!["end".to_owned()]]);
         assert_eq!(outcome(&mut one, "truncate t").await.0, "00000");
     }
-    // More is read than may wait for a result. The write is tried, and the read streams.
+    // The read returns more than may wait for the result of the write. So the session tries the write, and
+    // the rows of the read stream.
     let values: Vec<String> = (0..20_000).map(|id| format!("({id})")).collect();
     assert_eq!(
         outcome(&mut one, &format!("insert into t (id) values {}", values.join(", "))).await.0,
@@ -151,7 +152,8 @@ async fn begin_and_commit_divide_a_message() {
     );
     assert_eq!(outcome(&mut other, "delete from t where id = 1").await.0, "00000");
     assert_eq!(outcome(&mut one, "commit").await, ("40001".to_owned(), 'I'));
-    // A block that fails in a message stays failed, and knows what came before.
+    // A block that fails in a message stays failed in later messages. A rollback to a savepoint restores the
+    // effects of the statements before it.
     assert_eq!(outcome(&mut one, "begin; insert into t values (6); insert into t values (2)").await.1, 'E');
     assert_eq!(outcome(&mut one, "commit; insert into t values (7)").await, ("00000".to_owned(), 'I'));
     assert_eq!(keys(&mut other).await, ["2", "4", "5", "7"]);
@@ -173,7 +175,7 @@ async fn a_definition_ends_the_part_before_it() {
     assert_eq!(keys(&mut other).await, ["1"]);
     other.send(&query("select * from u")).await.unwrap();
     assert!(rows(&other.until_ready().await).is_empty(), "the part behind the definition is rolled back");
-    // The part before fails, so the table is not dropped.
+    // The INSERT before the DROP TABLE fails, so the table stays.
     assert_eq!(outcome(&mut one, "insert into t values (1); drop table u").await.0, "23505");
     assert_eq!(outcome(&mut one, "select * from u").await.0, "00000");
 }
@@ -259,7 +261,7 @@ async fn portals_and_blocks_work_in_a_pipeline() {
     assert_eq!(kinds(&said), "12C12TDDsDC12DCZ");
     assert_eq!(rows(&said).last().unwrap(), &["4"]);
     assert_eq!(keys(&mut other).await, ["1", "2", "3", "9"]);
-    // A block within a pipeline is sent at its COMMIT. What follows belongs to the next part.
+    // A block within a pipeline takes effect at its COMMIT. The statements after it belong to the next part.
     let block = [
         run("begin"),
         run("delete from t where id < 3"),
@@ -274,7 +276,7 @@ async fn portals_and_blocks_work_in_a_pipeline() {
         ("12C12C12C12EZ", ["BEGIN", "DELETE 2", "COMMIT"].map(str::to_owned).to_vec())
     );
     assert_eq!(keys(&mut other).await, ["3", "9"]);
-    // A statement alone, with a Close before its Sync.
+    // A statement is alone although Close messages come before its Sync.
     let close = message(b'C', b"P\0");
     one.send(&[run("delete from t"), close.clone(), close, sync()].concat()).await.unwrap();
     assert_eq!(kinds(&one.until_ready().await), "12C33Z");

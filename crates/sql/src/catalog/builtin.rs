@@ -1,6 +1,6 @@
 //! The functions of the catalog.
 
-/// A function.
+/// A function that queries of the catalog can call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Builtin {
     /// A function whose result does not depend on its arguments.

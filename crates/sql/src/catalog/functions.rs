@@ -248,7 +248,7 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
             Datum::array((from..=to).map(Datum::int8).collect())
         }
         IsVisible => {
-            // Only the information schema is not on the search path.
+            // All schemas except the information schema are on the search path.
             let hidden = relations::all().iter().any(|relation| {
                 relation.schema == "information_schema" && number(0) == Some(relation.oid.into())
             });

@@ -48,9 +48,9 @@ pub type Assign<'a> = dyn Fn(&str, Option<&str>, bool) -> Result<String> + Sync 
 
 /// The surroundings of a query of the catalog.
 pub struct CatalogContext<'a> {
-    /// The tables.
+    /// The tables that the relations of the catalog describe.
     pub catalog: Arc<Catalog>,
-    /// The session's user.
+    /// The name of the session's user.
     pub user: &'a str,
     /// The database's name.
     pub database: &'a str,

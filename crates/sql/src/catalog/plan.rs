@@ -48,7 +48,7 @@ pub(super) enum Body {
 pub(super) struct RecursionPlan {
     pub base: QueryPlan,
     pub step: QueryPlan,
-    /// Whether a row that came before is a row again (UNION ALL).
+    /// Whether rows that occur several times stay (UNION ALL). Otherwise a row that came before is dropped.
     pub all: bool,
     /// The number by which `step` names the working table.
     pub working_table: usize,

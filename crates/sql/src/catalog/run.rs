@@ -30,7 +30,7 @@ use crate::{
 /// Maximum number of rows that a query may process before it is stopped.
 const STEPS_MAX: u64 = 50_000_000;
 
-/// Number of steps that a round of a recursion counts as, which is about its time.
+/// The number of steps that a round of a recursion counts as. A round takes about as long as these steps.
 const ROUND_STEPS: u64 = 100;
 
 /// The current row of one level, and the levels around it.
@@ -67,8 +67,8 @@ impl PartReservation<'_> {
         self.bytes(rows.saturating_mul(size_of::<Vec<Datum>>() + width * size_of::<Datum>()))
     }
 
-    /// From now on counts only these rows, and frees the memory of all other rows. These rows must have
-    /// been counted here.
+    /// Counts only these rows from now on, and frees the memory of all other rows. These rows must have been
+    /// counted here.
     fn only(mut self, rows: &CatalogRows) -> Self {
         let width = rows.first().map_or(0, Vec::len);
         let left = rows.len() * (size_of::<Vec<Datum>>() + width * size_of::<Datum>());

@@ -18,7 +18,7 @@ pub enum SequenceCall {
     Last,
     /// `setval`.
     Set {
-        /// The sequence.
+        /// The sequence to set.
         sequence: SequenceName,
         /// The new number, a bigint.
         value: Expr,

@@ -21,9 +21,9 @@ pub const KEY: &str = "quorate_sequence";
 /// A sequence.
 #[derive(Debug)]
 pub struct Sequence {
-    /// The sequence's table.
+    /// The table of one row that holds the sequence.
     pub table: Arc<Table>,
-    /// The sequence's definition.
+    /// The definition, as the table's defaults hold it.
     pub definition: SequenceDefinition,
 }
 
@@ -96,7 +96,7 @@ pub(super) mod column {
     pub(in crate::sequence) const LAST: usize = 0;
     /// Always 0; PostgreSQL has this column.
     pub(in crate::sequence) const LOG: usize = 1;
-    /// Whether `last_value` was drawn.
+    /// Whether the number of column `LAST` was drawn.
     pub(in crate::sequence) const CALLED: usize = 2;
     /// The first number of the latest draw.
     pub(in crate::sequence) const FIRST: usize = 3;

@@ -14,9 +14,9 @@
 //! hash of the sequence's name. Replicas never evaluate a default, so they need not know this one.
 //!
 //! **Numbers.** A gateway draws a block of numbers with one ordered write ([`Numbers`]) and gives them to its
-//! sessions. The write adds to the row's last number and returns the block. A statement draws the numbers of
-//! all its rows before it is sent. In the message the numbers are constants, so a retry, a trial of a
-//! transaction and every replica see the same ones.
+//! sessions. The write adds to the row's last number and returns the block. A session draws the numbers of
+//! all rows of a statement before it sends the statement. In the message the numbers are constants, so a
+//! retry, a trial of a transaction and every replica see the same numbers.
 //!
 //! **Loss.** Numbers are lost, and never given again, if
 //! - the gateway ends while it holds a part of a block,
@@ -31,9 +31,9 @@
 //! its text and parameters. So the replicas recognise it, and answer the rows that the first attempt stored.
 //!
 //! **Definitions.** CREATE TABLE makes a table and the sequences of its columns at one position, and DROP
-//! TABLE drops them at one position. In a domain of an earlier version of routing each is a message of its
-//! own. If the gateway ends between them, a sequence can stay, and the next CREATE TABLE of that name takes
-//! it over.
+//! TABLE drops them at one position. In a domain of an earlier version of routing, the gateway sends one
+//! message for the table and one for each sequence. If the gateway ends between two messages, a sequence can
+//! stay, and the next CREATE TABLE of that name takes it over.
 //!
 //! *Rejected:* a draw for each row, which doubles the price of an INSERT; numbers from a counter of the
 //! routers, which would have to keep data; the definition in a new kind of default, which older builds could

@@ -88,8 +88,8 @@ impl Session {
         let (trial, attempted) = open.steps.begin(operation, compared, &table.schema, origin, is_strict)?;
         let again = self.has_deferred().then(|| trial.clone());
         let attempt = match (self.backend.attempt(self.trial_strength(), trial).await, again) {
-            // An earlier statement that was deferred may have failed. Then the client gets that failure
-            // first.
+            // The failure may follow from an earlier statement that was deferred and has failed. So the
+            // deferred statements are tried first, and the client gets their failure if there is one.
             (Err(fault @ OperationError::Failed(_)), Some(trial)) if !fault.is_conflict() => {
                 self.settle().await?;
                 self.backend.attempt(self.trial_strength(), trial).await
@@ -116,8 +116,8 @@ impl Session {
 
     /// Confirms the failure of a statement: tries the statement again, and compares the results of all
     /// earlier statements. If one of these results is no longer true, the failure may follow from it. Then
-    /// the block met another one (40001), and its client has to repeat the block. `comparison` makes the
-    /// trial.
+    /// another transaction conflicts with the block (40001), and the client has to repeat the block.
+    /// `comparison` makes the trial.
     pub(super) async fn confirmed(
         &mut self,
         attempt: Attempt,

@@ -79,7 +79,7 @@ impl Session {
             definitions.push(Definition::Create { schema: index.schema(), replicas: None });
             match self.define(definitions).await {
                 Ok(()) => break index,
-                // Another gateway may have taken the name first.
+                // Another gateway may have taken the name first. The next round then finds the name taken.
                 Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {}
                 Err(fault) => return Err(fault::unnamed_error(fault)),
             }

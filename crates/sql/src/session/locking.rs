@@ -4,8 +4,8 @@
 //! change one row, such as a counter, follow one another. NOWAIT fails instead of waiting (55P03).
 //!
 //! **SKIP LOCKED** leaves out the rows that other blocks of this gateway have locked. First the session reads
-//! candidates with their primary keys, as many as LIMIT wants and as many more as are locked. It locks those
-//! that are free, and then reads exactly these rows, so COMMIT compares them and no others.
+//! candidates with their primary keys, as many as LIMIT wants and as many more as are locked. It locks the
+//! free candidates, and then reads exactly these rows, so COMMIT compares these rows and no others.
 
 use std::time::Duration;
 
@@ -73,8 +73,8 @@ impl Session {
         }
     }
 
-    /// Fails if another block of this gateway has locked a row of the select. Otherwise the open block locks
-    /// them.
+    /// Locks the rows of a select for the open block. Fails if another block of this gateway has locked one
+    /// of these rows.
     async fn lock_without_waiting(&mut self, table: &Table, select: &Select) -> Result<()> {
         match select.filter.as_ref().and_then(|filter| named_key(filter, table)) {
             Some(key) if !self.try_lock(key) => Err(locked(table)),
@@ -108,7 +108,7 @@ impl Session {
             let answers = self.attempt(exact, Compared::Locked, table, Origin::Read).await?;
             let rows = Rows::merged(answers, order.clone(), window.clone(), self.hold()).all().await?;
             attempts += 1;
-            // A block that committed meanwhile may have taken a row away.
+            // If a block that committed meanwhile has taken a row away, the session tries again.
             if rows.len() as u64 + window.offset >= free.len() as u64 || attempts == SKIP_LOCKED_ATTEMPTS_MAX
             {
                 return Ok(Rows::plain(rows));
@@ -174,7 +174,7 @@ impl Session {
         Ok(free)
     }
 
-    /// Whether no other block has locked a row. The open block locks it.
+    /// Locks a row for the open block, if there is one. Returns false if another block has locked the row.
     fn try_lock(&mut self, key: LockKey) -> bool {
         match &mut self.block {
             TransactionBlock::Open(open) => open.locks.try_take(key),
@@ -196,7 +196,7 @@ fn named_key(filter: &Expr, table: &Table) -> Option<LockKey> {
     (!values.is_empty()).then(|| LockKey(table.id, hash_of(values)))
 }
 
-/// Passes on the columns that a conjunction compares with constants.
+/// Calls `found` for each column that a conjunction compares with a constant, with this constant.
 fn name_values<'e>(expr: &'e Expr, found: &mut impl FnMut(usize, &'e Value)) {
     match expr {
         Expr::Binary(Binary::And, left, right) => {

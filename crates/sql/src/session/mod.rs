@@ -76,7 +76,7 @@ const EPOCH_2000: u64 = 946_684_800;
 /// Longest time during which a statement is bound again and again, because its table keeps changing.
 const DEFINITION_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Time between two looks for a later catalog, and their most number.
+/// Time between two checks for a later catalog, and the maximum number of such checks.
 const DEFINITION_CHECK_EVERY: Duration = Duration::from_millis(2);
 const DEFINITION_CHECKS: u32 = 25;
 
@@ -84,7 +84,7 @@ const DEFINITION_CHECKS: u32 = 25;
 pub struct Session {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
-    /// Memory of this session.
+    /// The account that counts the memory of this session.
     account: Account,
     user: String,
     database: String,
@@ -282,8 +282,8 @@ impl Session {
         }
     }
 
-    /// Whether a statement may be bound again, because its table ended after it was bound. In a block, the
-    /// whole block has to be repeated.
+    /// Whether the session may bind a statement again, because its table ended after it was bound. This is
+    /// false in a block, because there the client has to repeat the whole block.
     fn is_outdated(&self, prepared: &Prepared, error: &SqlError) -> bool {
         let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
         fault::is_outdated(error)
@@ -320,7 +320,7 @@ impl Session {
             _ => self.call_sequences(&bound.calls, values).await?,
         }
         let outcome = self.perform(&bound.statement, values).await;
-        // No other statement may take the numbers that this statement's calls returned.
+        // Drops the numbers that this statement's calls returned, because no other statement may take them.
         self.numbers.results.clear();
         outcome
     }
@@ -364,7 +364,7 @@ impl Session {
             }
             Statement::Begin(modes) => {
                 if self.is_implicit() {
-                    // If an earlier statement fails, the client has begun no block.
+                    // If a statement before BEGIN fails, the client has begun no block.
                     self.settle().await?;
                 }
                 self.begin(*modes)

@@ -109,8 +109,8 @@ impl Session {
         self.cache.numbers().set(&self.backend, sequence, value, is_called).await
     }
 
-    /// Refuses to restart sequences in a block: ROLLBACK could not undo it, and the numbers of the rows that
-    /// stay would be given again.
+    /// Refuses to restart sequences in a block. ROLLBACK could not undo the restart, and the sequence would
+    /// give the numbers of the rows that stay again.
     pub(super) fn check_restart(&self, table: &str) -> Result<()> {
         if !self.is_in_block() || self.owned_sequences(table).is_empty() {
             return Ok(());
@@ -146,7 +146,8 @@ impl Session {
             let mut sequence = wanted.clone();
             let mut number = 0;
             while let Some(known) = catalog.table(&sequence.name) {
-                // An earlier build made the sequence and ended before it made the table.
+                // A gateway of an earlier build made the sequence and ended before it made the table. The new
+                // table takes the sequence over.
                 if SequenceDefinition::of(&known.schema).as_ref() == Some(&sequence) {
                     break;
                 }
@@ -177,7 +178,8 @@ impl Session {
                     self.has_defined("CREATE SEQUENCE");
                     return done();
                 }
-                // Another gateway may have created the sequence first.
+                // Another gateway may have taken the name first. The statement then fails as if it had found
+                // the name taken.
                 Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
                     failure.into()
                 }

@@ -40,7 +40,7 @@ use crate::{
 pub struct AlterTable {
     /// The table; `None` if there is none and the statement says IF EXISTS.
     pub table: Option<Arc<Table>>,
-    /// The new definition.
+    /// The table's new definition.
     pub schema: Schema,
     /// The source of each column of the new definition.
     pub columns: Vec<NewColumn>,
@@ -181,8 +181,8 @@ impl Alterations<'_> {
                 column_def,
                 column_position: None,
             } => self.add_column(column_def, *if_not_exists, parameters),
-            // RESTRICT and CASCADE mean the same here: what depends on a column of its own table goes with
-            // it.
+            // RESTRICT and CASCADE mean the same here: everything in the table that depends on the column is
+            // dropped with it.
             AlterTableOperation::DropColumn {
                 has_column_keyword: _,
                 column_names,
@@ -222,7 +222,8 @@ impl Alterations<'_> {
             AlterTableOperation::DropConstraint { if_exists, name, drop_behavior: _ } => {
                 self.drop_constraint(name, *if_exists)
             }
-            // Every table belongs to the only role. Dumps of PostgreSQL name the owner of each table.
+            // Every table belongs to the only role, so OWNER TO changes nothing. Dumps of PostgreSQL contain
+            // it.
             AlterTableOperation::OwnerTo { .. } => Ok(()),
             other => {
                 let text = other.to_string();
@@ -378,7 +379,7 @@ impl Alterations<'_> {
             return Err(SqlError::unsupported(message).at(ident.span));
         }
         let schema = &mut self.bound.schema;
-        // A constraint on the column goes with it, as in PostgreSQL.
+        // As in PostgreSQL, the constraints on the column are dropped with it.
         schema.constraints.retain(|constraint| match constraint {
             Constraint::Check(check) => !check.condition.reads_any_of(&[index]),
             Constraint::KeyName(_) => true,
@@ -416,7 +417,7 @@ impl Alterations<'_> {
         Ok(())
     }
 
-    /// Renews the texts of the conditions that read one of these columns.
+    /// Writes the texts of the conditions that read one of these columns again.
     fn write_texts(&mut self, columns: &[usize]) -> Result<()> {
         let schema = self.bound.schema.clone();
         for constraint in &mut self.bound.schema.constraints {

@@ -42,7 +42,7 @@ pub enum Statement {
     Set {
         /// The setting's name.
         name: String,
-        /// The new value.
+        /// The new value; `None` restores the default.
         value: Option<String>,
         /// Whether the setting lasts only until the block ends (`SET LOCAL`).
         local: bool,
@@ -72,18 +72,18 @@ pub enum Statement {
     Release(String),
     /// EXPLAIN.
     Explain {
-        /// The statement.
+        /// The statement to explain.
         statement: Box<Statement>,
         /// Whether EXPLAIN also executes the statement, and reports what happened.
         analyze: bool,
     },
     /// PREPARE.
     Prepare {
-        /// The name.
+        /// The name under which the session keeps the statement.
         name: String,
         /// The declared parameter types.
         types: Vec<PgType>,
-        /// The statement's text.
+        /// The text of the statement to keep.
         text: String,
     },
     /// EXECUTE.
@@ -117,7 +117,7 @@ pub enum Statement {
 /// A bound statement with the types of its parameters.
 #[derive(Debug)]
 pub struct BoundStatement {
-    /// The statement.
+    /// The statement itself.
     pub statement: Statement,
     /// The types of `$1`, `$2`, ….
     pub parameters: Vec<PgType>,

@@ -264,7 +264,7 @@ fn function_name(function: Function) -> Option<&'static str> {
         Function::Decode => "decode",
         Function::JsonTypeOf => "jsonb_typeof",
         Function::JsonArrayLength => "jsonb_array_length",
-        // These are operators.
+        // SQL writes these functions as operators.
         Function::JsonField
         | Function::JsonFieldText
         | Function::JsonPath

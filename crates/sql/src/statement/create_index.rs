@@ -19,7 +19,7 @@ pub struct CreateIndex {
     pub definition: IndexDefinition,
     /// Whether the statement names the index.
     pub is_named: bool,
-    /// IF NOT EXISTS.
+    /// Whether the statement says IF NOT EXISTS.
     pub if_not_exists: bool,
 }
 

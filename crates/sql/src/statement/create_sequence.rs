@@ -16,9 +16,9 @@ use crate::{
 /// A bound CREATE SEQUENCE.
 #[derive(Debug)]
 pub struct CreateSequence {
-    /// The sequence.
+    /// The definition of the sequence to create.
     pub definition: SequenceDefinition,
-    /// IF NOT EXISTS.
+    /// Whether the statement says IF NOT EXISTS.
     pub if_not_exists: bool,
 }
 

@@ -5,8 +5,8 @@
 //! values between them. So no execution builds, encodes and drops an expression.
 //!
 //! **Promise.** [`EncodedTemplate::fill`] returns the same bytes as encoding the select after
-//! [`fold::substitute`]. A select has a template only if its form guarantees that. No arguments may turn a
-//! part of the select into a constant, merge two parts, or decide which ranges take part.
+//! [`fold::substitute`]. A select has a template only if its form guarantees these equal bytes. No arguments
+//! may turn a part of the select into a constant, merge two parts, or decide which ranges take part.
 
 use bytes::Bytes;
 use quorate_roles::tables::gateway;
@@ -63,7 +63,8 @@ impl EncodedTemplate {
         }
         let whole = gateway::encoded(&marked);
         let like = gateway::append(&marker(0), Vec::new());
-        // Markers differ only in their last bytes. Bytes that are no marker must not begin like one.
+        // Markers differ only in their last bytes. If other bytes begin like a marker, the select has no
+        // template.
         let alike = &like[..like.len() - PLACE_BYTES];
         let mut found = whole.windows(like.len()).enumerate().filter(|(_, bytes)| bytes.starts_with(alike));
         let (mut pieces, mut behind) = (Vec::with_capacity(numbers.len()), 0);

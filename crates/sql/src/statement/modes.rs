@@ -23,7 +23,7 @@ pub enum Isolation {
     ReadCommitted,
     /// All results, as under SERIALIZABLE, which is more than PostgreSQL promises.
     RepeatableRead,
-    /// All results.
+    /// All results of the block.
     Serializable,
 }
 

@@ -346,7 +346,7 @@ impl IntervalPart {
 pub struct Arguments<'a> {
     /// The values of `$1`, `$2`, …, each NULL or of its parameter's type.
     pub values: &'a [Value],
-    /// The session's values.
+    /// A function that returns each of the session's values.
     pub session: &'a (dyn Fn(SessionValue) -> Value + Sync),
 }
 

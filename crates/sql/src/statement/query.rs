@@ -26,7 +26,7 @@ pub struct Query {
 pub enum Source {
     /// A table of the cluster.
     Table {
-        /// The table.
+        /// The table that the replicas read.
         table: Arc<Table>,
         /// The replicas' work. Its parameters are open, and an execution sets the limit that is pushed down
         /// to the replicas.
@@ -87,12 +87,12 @@ pub struct Finish {
 /// The result of merged groups. A merged row has the keys, then the aggregates.
 #[derive(Debug)]
 pub struct MergedGroups {
-    /// The aggregates.
+    /// The aggregates whose partial states the gateway merges.
     pub aggregates: Vec<Aggregate>,
-    /// Number of keys.
+    /// Number of grouping keys.
     pub keys: usize,
     /// The condition of HAVING.
     pub having: Option<Expr>,
-    /// The result's columns.
+    /// The columns of the result, over a merged row.
     pub columns: Vec<Expr>,
 }

@@ -12,7 +12,7 @@ use crate::{
 /// An index of a UNIQUE constraint.
 #[derive(Debug)]
 pub struct ProposedIndex {
-    /// The index.
+    /// The definition of the index.
     pub definition: IndexDefinition,
     /// Whether the statement names the constraint. Otherwise the name is a proposal.
     pub is_named: bool,
@@ -69,7 +69,7 @@ impl Unique {
     }
 }
 
-/// Leaves out constraints without a name that say the same as the primary key or as another one, as
+/// Leaves out constraints without a name that say the same as the primary key or as another constraint, as
 /// PostgreSQL does.
 pub(super) fn distinct(uniques: Vec<Unique>, schema: &Schema) -> impl Iterator<Item = Unique> {
     let mut seen = vec![schema.primary_key.clone()];

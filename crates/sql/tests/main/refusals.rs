@@ -129,8 +129,8 @@ async fn the_first_statements_of_common_clients_are_accepted() {
 }
 
 /// A session refuses a write after a definition in a block, and its driver then sends ROLLBACK automatically.
-/// The answer to the ROLLBACK must be a warning, so that it does not hide the refusal, which named the effect
-/// that stands.
+/// The answer to the ROLLBACK must be a warning. An error would hide the refusal, which told the client that
+/// the definition stays in effect.
 #[tokio::test]
 async fn a_rollback_after_a_create_table_and_a_refused_write_is_a_warning() {
     let mut client = Client::new();

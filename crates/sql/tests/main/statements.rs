@@ -101,7 +101,8 @@ impl Client {
         Ok(results.into_iter().map(|done| done.expect("each statement has a result")).collect())
     }
 
-    /// Ends a text that failed. An earlier statement that fails as well has failed first.
+    /// Ends a text that failed. If a deferred write of an earlier statement fails, too, its error is the
+    /// result.
     async fn end(&mut self, error: SqlError) -> SqlError {
         let first = self.0.settle().await.err();
         self.0.results();

@@ -91,7 +91,7 @@ async fn a_duplicate_key_fails_at_its_statement() {
     assert_eq!(client.code("select 1").await, "25P02");
     assert_eq!(client.code("commit").await, "00000");
     assert_eq!(column(&mut client, "select count(*) from acct").await, ["8"]);
-    // The other session commits the key first.
+    // The other session commits a row with the key first.
     let mut other = client.another();
     client.run("begin; insert into acct values (9, 1, null)").await.unwrap();
     other.run("insert into acct values (9, 2, null)").await.unwrap();
@@ -101,7 +101,8 @@ async fn a_duplicate_key_fails_at_its_statement() {
     assert_eq!(cents(&mut client, 9).await, "2");
 }
 
-/// The results that the client of a block received are those of the earlier table.
+/// The results that a block's client has received come from the earlier table, so the block has to be
+/// repeated.
 #[tokio::test]
 async fn a_block_whose_table_is_altered_has_to_be_repeated() {
     let mut one = accounts().await;
@@ -109,7 +110,7 @@ async fn a_block_whose_table_is_altered_has_to_be_repeated() {
     for level in ["read committed", "repeatable read", "serializable"] {
         for (statement, column) in [(TRANSFER, "a"), ("select * from acct where id = 1", "b")] {
             if level == "read committed" && statement != TRANSFER {
-                // Nothing compares the result of a read there.
+                // At READ COMMITTED, COMMIT does not compare the result of a read.
                 continue;
             }
             one.run(&format!("begin isolation level {level}")).await.unwrap();
@@ -185,8 +186,8 @@ async fn a_row_locked_for_update_must_be_unchanged_at_commit() {
     }
 }
 
-/// The result of a read of own rows must still be true at COMMIT, also at READ COMMITTED. The update is
-/// executed again at COMMIT, and the block's client has received the value that the update leaves.
+/// A block reads a row that it has updated. COMMIT executes the update again, and the row must then have the
+/// value that the client has read, also at READ COMMITTED.
 #[tokio::test]
 async fn rows_that_a_block_wrote_and_read_must_be_unchanged_at_commit() {
     let mut client = accounts().await;
@@ -226,7 +227,7 @@ async fn a_phantom_is_refused_at_serializable() {
     one.run("begin; set transaction isolation level serializable").await.unwrap();
     assert_eq!(column(&mut one, "select id from acct where owner = 'new'").await, Vec::<String>::new());
     other.run("insert into acct values (20, 0, 'new')").await.unwrap();
-    // The doomed block ends at its next statement.
+    // The other session has changed a result of this block, so the block fails at its next statement.
     let error = one.run("insert into acct values (21, 0, 'new')").await.unwrap_err();
     assert_eq!((&*error.code, one.status()), ("40001", Status::Failed));
     one.run("rollback").await.unwrap();
@@ -353,8 +354,8 @@ async fn a_request_id_covers_all_writes_of_a_block() {
     assert_eq!((client.status(), cents(&mut client, 1).await), (Status::Idle, "50".to_owned()));
 }
 
-/// A number that an UPDATE returned is used as a key, and another block has taken the number meanwhile. The
-/// client has to repeat its block, and a duplicate key would not tell it so.
+/// The client uses a number that an UPDATE returned as a key, and another block has taken the number
+/// meanwhile. The client has to repeat its block. An error about a duplicate key would not say that.
 #[tokio::test]
 async fn a_failure_based_on_an_outdated_result_is_a_conflict() {
     let mut client = Client::new();
@@ -372,7 +373,7 @@ async fn a_failure_based_on_an_outdated_result_is_a_conflict() {
     assert_eq!(client.code("insert into numbered values (1)").await, "40001");
     client.run("rollback").await.unwrap();
 
-    // A failure that follows from nothing of the past stays what it is.
+    // A failure that does not depend on an outdated result keeps its own error.
     client.run("begin").await.unwrap();
     assert_eq!(client.rows(take).await, [[Some("2".to_owned())]]);
     assert_eq!(client.code("insert into numbered values (1)").await, "23505");
@@ -436,14 +437,15 @@ async fn nowait_and_skip_locked_look_at_the_locks_of_other_blocks() {
     two.run("rollback; begin").await.unwrap();
     assert_eq!(column(&mut two, "select id from acct where id = 2 for update nowait").await, ["2"]);
     assert_eq!(column(&mut two, "select id from acct where id = 1 for update skip locked").await, [""; 0]);
-    // A block passes over the rows of the other, and not over its own.
+    // A block leaves out the rows that another block has locked, and returns the rows that it has locked
+    // itself.
     let next = "select id, owner from acct where cents = 100 order by id limit 2 for update skip locked";
     assert_eq!(column(&mut two, next).await, ["2", "3"]);
     assert_eq!(column(&mut one, next).await, ["1", "4"]);
     two.run("update acct set cents = 0 where id in (2, 3)").await.unwrap();
     assert_eq!(column(&mut two, next).await, ["5", "6"], "a block sees its own writes");
     assert_eq!(column(&mut two, &next.replace("limit 2", "limit 1 offset 1")).await, ["6"]);
-    // Outside of a block nothing is locked.
+    // A statement outside of a block locks nothing.
     let mut three = one.at_same_gateway();
     assert_eq!(column(&mut three, next).await, ["7", "8"]);
     assert_eq!(three.code("select * from acct where id = 5 for update nowait").await, "55P03");

@@ -12,7 +12,7 @@ async fn people() -> Client {
     client
 }
 
-/// The keys of the index are exactly those of the table.
+/// Checks that the keys of the index are exactly those of the table.
 async fn check(client: &mut Client) {
     let kept = client.column("select mail from person where mail is not null order by mail").await;
     for mail in &kept {
@@ -33,7 +33,7 @@ async fn two_blocks_cannot_take_the_same_key() {
     one.run("insert into person values (10, 'c@x', 1)").await.unwrap();
     other.run("insert into person values (11, 'c@x', 1)").await.unwrap();
     one.run("commit").await.unwrap();
-    // The client received INSERT 0 1, and that is no longer true.
+    // The client received INSERT 0 1, which the row of the other session has made wrong.
     assert_eq!(other.code("commit").await, "40001");
     assert_eq!(one.column("select id from person where mail = 'c@x'").await, ["10"]);
     check(&mut one).await;

@@ -6,8 +6,9 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Evaluates `left || right`: the members of both objects, of which those of `right` win, or the elements of
-/// both arrays. Anything else next to an array, and a scalar, counts as an array of one element.
+/// Evaluates `left || right`. Two objects give an object with the members of both; if both have a key, the
+/// member of `right` stays. All other documents give an array of both sides' elements, and a side that is no
+/// array counts as an array of one element.
 pub(crate) fn concat(left: &str, right: &str) -> Result<String, Failure> {
     let (left, right) = (parse(left, Escapes::Decoded)?, parse(right, Escapes::Decoded)?);
     let mut joined = String::with_capacity(left.raw.len() + right.raw.len());

@@ -19,7 +19,7 @@ pub(crate) fn order(a: &str, b: &str) -> Ordering {
         (Ok(a), Ok(b)) => {
             let is_empty =
                 |json: &Json<'_>| matches!(&json.node, JsonNode::Array(elements) if elements.is_empty());
-            // PostgreSQL holds a scalar document as an array of one element.
+            // PostgreSQL treats a scalar document as an array of one element, so an empty array is less.
             match (is_empty(&a), is_empty(&b)) {
                 (true, false) => Ordering::Less,
                 (false, true) => Ordering::Greater,
@@ -69,8 +69,8 @@ fn first_difference(mut orders: impl Iterator<Item = Ordering>) -> Ordering {
     orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Appends bytes that are equal exactly for documents that [`order`] calls equal, and no prefix of another
-/// document's bytes.
+/// Appends bytes that are equal exactly for documents that [`order`] calls equal. The bytes of one document
+/// are never a prefix of another document's bytes.
 pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) {
     let mut canonical = String::with_capacity(text.len());
     match parse(text, Escapes::Decoded) {

@@ -148,7 +148,8 @@ impl<'a> Parser<'a> {
         !matches!(self.token, Token::ObjectEnd | Token::ArrayEnd | Token::Comma | Token::Colon | Token::End)
     }
 
-    /// Returns the token, and reads the next one. Leaves a token that begins no value where it is.
+    /// Returns the token, and reads the next one. But if no value begins with the token, reads nothing
+    /// further.
     fn take(&mut self) -> Result<Token<'a>, Failure> {
         if !self.begins_value() {
             return Ok(std::mem::replace(&mut self.token, Token::End));
@@ -158,7 +159,7 @@ impl<'a> Parser<'a> {
         Ok(token)
     }
 
-    /// Returns the failure for another token than was expected.
+    /// Returns the failure of a document that has another token than the `wanted` one.
     fn expected(&self, wanted: &str) -> Failure {
         match self.token {
             Token::End => invalid("The input string ended unexpectedly."),

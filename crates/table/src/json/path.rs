@@ -67,7 +67,7 @@ fn element(mut elements: Vec<Json<'_>>, index: i64) -> Option<Json<'_>> {
 
 /// Returns the part of a document behind one step. `None` if there is no such part.
 pub(crate) fn field(document: &str, kind: Kind, step: Step<'_>) -> Result<Option<String>, Failure> {
-    // PostgreSQL holds a scalar `jsonb` as an array of one element.
+    // PostgreSQL treats a scalar `jsonb` as an array of one element, so the indexes 0 and -1 mean the scalar.
     if let (Kind::Jsonb, Step::Index(0 | -1)) = (kind, step)
         && parse(document, Escapes::Decoded)?.is_scalar()
     {
@@ -79,7 +79,7 @@ pub(crate) fn field(document: &str, kind: Kind, step: Step<'_>) -> Result<Option
 /// Returns the part of a document at a path. `None` if there is no such part.
 pub(crate) fn at_path(document: &str, kind: Kind, path: &[Step<'_>]) -> Result<Option<String>, Failure> {
     if let (Kind::Json, []) = (kind, path) {
-        // The whole document keeps the blanks around it.
+        // An empty path means the whole document, which keeps the blanks around it.
         return Ok(Some(document.to_owned()));
     }
     let document = parse(document, Escapes::Decoded)?;

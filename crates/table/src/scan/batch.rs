@@ -68,7 +68,8 @@ impl Columns {
         query_results: &[QueryResult<'_>],
     ) -> (Vec<BlockSpan>, Vec<ActiveQuery>) {
         let arcs: usize = queries.iter().map(|query| query.ranges.len()).sum();
-        // For many searches, a dense copy of the blocks' last keys is faster than the blocks.
+        // If there are many arcs, searching a dense copy of the blocks' last keys is faster than searching
+        // the blocks.
         let lasts: Vec<u64> = match arcs > self.blocks.len() / 8 {
             true => self.blocks.iter().map(|block| block.last.key).collect(),
             false => Vec::new(),

@@ -1,21 +1,21 @@
 //! Batch results: the results of a batch's operations in the version before the batch, kept up to date with
 //! the writes of the batch.
 //!
-//! Promise: each operation gets the result that a search in its turn would return.
+//! Promise: each operation gets the result that a search at the operation's turn in the batch would return.
 //!
-//! Source: 002 §3.1, where a record is probed again once an update has changed it. Here the pass comes
-//! first. A row that no write of the batch touches satisfies the same operations afterwards. So each write
-//! notes the rows that it touches, before and after the change, at the operations whose terms they pass. An
-//! operation then corrects its result by the noted rows alone. It runs a new search only if it remembers
-//! too many rows or had reached its limit.
+//! Source: 002 §3.1, where a record is probed again once an update has changed it. Here the pass comes first.
+//! A row that no write of the batch touches satisfies the same operations afterwards. For each row that a
+//! write touches, the write finds the operations whose terms the row passes before or after the change, and
+//! notes the row for these operations. An operation then corrects its result by the noted rows alone. It runs
+//! a new search only if it remembers too many rows or had reached its limit.
 //!
 //! A write does not note a change of columns on which an operation does not depend. If a change only affects
 //! the values that an operation returns, one note suffices. For reads of unchanged columns, a list from the
-//! pass ([`ReadersOfRows`]) then names the operations that received the row, without a look at their terms.
+//! pass ([`ReadersOfRows`]) then names the operations that received the row, so that no terms are tested.
 //!
 //! A term ignores a text that entered the dictionary after the term was compiled. The engine therefore gives
 //! codes to the values of a batch before it compiles ([`Columns::expect`]), so that only computed values are
-//! new later. A row with a new code is noted at every operation that has a term on its column.
+//! new later. A row with a new code is noted for every operation that has a term on its column.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -114,8 +114,8 @@ impl WritePrefetch {
         for (ahead, &(write, noted)) in self.writes[self.next..].iter().take(STEPS).enumerate() {
             let noted = if noted { &self.noted[..] } else { &[] };
             let spots = query_results[write].as_ref().map_or(&[][..], QueryResult::spots);
-            // Inserts and deletes may have moved the rows. Then the wrong memory is prefetched, and the
-            // write waits for the right memory.
+            // Inserts and deletes may have moved the rows. The prefetch is then useless, and the write waits
+            // for the memory of its rows.
             for &Spot { block, row } in spots.iter().take(ROWS_PREFETCHED_MAX) {
                 if let Some(block) = columns.blocks.get(block as usize) {
                     let columns = queries[write].used.iter().chain(noted).copied();
@@ -130,8 +130,8 @@ impl WritePrefetch {
 /// the returned values needs no search for the reads that it concerns.
 #[derive(Default)]
 struct ReadersOfRows {
-    /// The rows that writes will change, by their spots during the pass, in order. Each has the end of its
-    /// slice of `queries`.
+    /// The rows that writes will change, by their spots during the pass, in order. The number of each row is
+    /// the end of its slice of `queries`.
     rows: Vec<(Spot, u32)>,
     queries: Vec<u32>,
 }
@@ -170,8 +170,8 @@ impl ReadersOfRows {
     }
 }
 
-/// A test that a row must pass before a query is fetched. Most rows concern few queries, so this saves memory
-/// accesses.
+/// A test that a row must pass before a query is fetched. Most rows concern few queries, so the test saves
+/// memory accesses.
 struct Guard {
     column: usize,
     low: u64,
@@ -412,9 +412,9 @@ impl<'a> BatchResults<'a> {
 }
 
 impl Columns {
-    /// Notes rows at the queries that they concern. The caller is about to change these columns or to delete
-    /// the rows, or it has just changed or inserted them. `again` says that the rows were noted before the
-    /// same change, too.
+    /// Notes rows for the queries that the rows concern. The caller is about to change these columns of the
+    /// rows, or to delete the rows, or it has just changed or inserted them. `again` says that the rows were
+    /// noted before the same change, too.
     pub(super) fn note(
         &self,
         batch_results: &mut BatchResults<'_>,
@@ -484,7 +484,7 @@ impl Columns {
         used
     }
 
-    /// Returns the answer of a read that only these rows can satisfy.
+    /// Returns the answer of a read whose filter only the rows at these places can satisfy.
     fn gather(&self, mut read_output: ReadOutput<'_>, places: Vec<RowPlace>) -> Result<Answer, Failure> {
         let used = self.used(read_output.select());
         let mut row = vec![Value::Null; self.width()];

@@ -3,8 +3,8 @@
 //!
 //! Reads with no write between them see one version and share one pass. If there are writes between them, one
 //! pass over the version before the batch finds the rows of every operation. Each write then notes the rows
-//! that it touches at the operations that they concern ([`Rows::note`]). An operation that one search cannot
-//! cover (a definition, a load, a held job) ends such a batch.
+//! that it touches, for the operations that the rows concern ([`Rows::note`]). An operation that one search
+//! cannot cover (a definition, a load, a held job) ends such a batch.
 //!
 //! A panic while rows are only searched is the failure of one read (XX000). The engine halves the jobs that
 //! were searched together until it finds that read, and answers the others. A search changes nothing, so
@@ -282,7 +282,7 @@ impl<R: Rows> Versions<R> {
                 answers.push(answer);
                 if broken {
                     // The panic may have spoiled the results, so the caller makes a new search for the jobs
-                    // behind the read.
+                    // after the read.
                     return answers;
                 }
                 continue;
@@ -397,7 +397,7 @@ impl<R: Rows> Versions<R> {
                 return;
             }
             if let Effect::AlterTable { altered, .. } = &effect {
-                // Pinned versions lack the table that begins.
+                // Records that pinned versions lack the table that begins.
                 self.pins.keep(&self.present, *altered);
             }
             let log = self.pins.log(&self.present, &effect);

@@ -41,7 +41,8 @@ pub struct MemoryBounds<'a> {
     pub batch: &'a Budget,
 }
 
-/// The memory that a read has taken from the budget. A dropped grant returns it, unless the answer was kept.
+/// The memory that a read has taken from the budget. Dropping a grant returns the memory to the budget,
+/// unless the read has kept it for its answer.
 pub(super) struct Grant<'a> {
     batch: &'a Budget,
     bytes: u64,

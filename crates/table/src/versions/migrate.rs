@@ -127,7 +127,7 @@ impl<R: Rows> Version<R> {
         for (&id, table) in &self.tables {
             let mut hasher = Xxh3::new();
             id.hash(&mut hasher);
-            // Definitions are few, and their debug form contains every field.
+            // Hashing the debug form covers every field, and is cheap because definitions are few.
             format!("{:?}", table.schema).hash(&mut hasher);
             sum = sum.wrapping_add(hasher.finish());
             sum = sum.wrapping_add(digest_of((id, None), table.rows.within(&ranges, RowPlace::first(0))));

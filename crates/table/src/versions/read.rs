@@ -205,8 +205,9 @@ impl<'a> ReadOutput<'a> {
     }
 
     /// Appends the output of rows that follow in the order and that another gathering received, as if this
-    /// gathering had received them. Returns false if a single gathering might have failed although neither of
-    /// the two did, or might have succeeded although the other one failed. The read must not add floats.
+    /// gathering had received them. Returns false if a single gathering might have failed although both
+    /// gatherings succeeded, or might have succeeded although the other one failed. The read must not add
+    /// floats.
     #[must_use]
     pub(crate) fn absorb(&mut self, mut behind: ReadOutput<'a>) -> bool {
         if self.is_complete() {

@@ -94,7 +94,8 @@ pub trait Rows: Clone + Send {
         start: RowPlace,
     ) -> impl Iterator<Item = (RowPlace, RowView<'a>)>;
 
-    /// Returns the rows with this ring key and tie, with at least the columns of their primary keys.
+    /// Returns the rows with this ring key and this hash of their primary key (`tie`), with at least the
+    /// columns of their primary keys.
     fn tied(&self, key: u64, tie: u64) -> Vec<(RowPlace, RowView<'_>)>;
 
     /// Returns the rows in these sorted, disjoint arcs that may satisfy the filter or make it fail, with at

@@ -1,7 +1,7 @@
 //! Staged rows: the rows of a load, which become visible together or are dropped together.
 //!
 //! A load arrives in pieces. Each piece is kept as a *run*: sorted, in the storage form of the table, and
-//! never changed. So a piece costs the same however many came before it, and a row is inserted among the
+//! never changed. So a piece costs the same however many pieces came before. A row is inserted among the
 //! table's rows only once, when all runs join the rows of the table. No read searches staged rows. A move of
 //! ranges needs them in order, and merges the runs as it goes.
 

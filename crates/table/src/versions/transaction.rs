@@ -147,7 +147,7 @@ impl<'a, R: Rows> Execution<'a, R> {
                     return Err(Failure::malformed("a transaction nests too many savepoints"));
                 }
                 Step::Savepoint => savepoints.push((self.version.clone(), self.changed.clone())),
-                // Rows that were written behind the savepoint stay among the own rows: comparing them too is
+                // Rows that were written after the savepoint stay among the own rows: comparing them too is
                 // never wrong.
                 Step::RollBack => {
                     let before = savepoints.pop();

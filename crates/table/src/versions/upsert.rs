@@ -31,7 +31,7 @@ impl<R: Rows> Table<R> {
         mut results: Results<'_>,
     ) -> Result<(Vec<Written>, Effect<R>), Failure> {
         let (mut removed, mut added) = (Vec::new(), Vec::<(RowPlace, OwnedRow)>::new());
-        // The rows that this operation has added or changed, by ring key and tie.
+        // The rows that this operation has added or changed, by ring key and by hash of the primary key.
         let mut touched: BTreeMap<(u64, u64), Vec<&Row>> = BTreeMap::new();
         let all: Vec<usize> = (0..self.schema.columns.len()).collect();
         let keyed = !self.schema.primary_key.is_empty();

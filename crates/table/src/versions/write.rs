@@ -167,7 +167,7 @@ pub(super) struct WriteTask<'a> {
     pub(super) first_line: u32,
     /// The ranges that this replica must answer for.
     pub(super) ranges: &'a [KeyRange],
-    /// The operation.
+    /// The operation to evaluate.
     pub(super) operation: &'a Operation,
 }
 

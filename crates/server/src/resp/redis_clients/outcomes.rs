@@ -158,7 +158,7 @@ impl RedisClients {
             }
             NextStep::More(work) => {
                 *waiting = QuorumCommand::new(&work, waiting.map, waiting.drawn);
-                // The memory of the values that the first step found is free now.
+                // The values that the first step found are dropped now, so they no longer count.
                 let weight = client.slots[index].weight - gathered;
                 client.weigh(index, weight, &mut self.weight);
                 client.due.push((pending.slot, work.operations.into_iter().enumerate().collect()));

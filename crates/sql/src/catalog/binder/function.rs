@@ -112,7 +112,7 @@ impl Binder<'_> {
         let place = match calls.iter().position(|(written, _)| *written == call) {
             Some(place) => place,
             None => {
-                // No name matches this column, nor does `*`.
+                // The column has no name, so neither a name nor `*` in the statement means it.
                 level.push(Column::new("", "", ty));
                 calls.push((call, node));
                 calls.len() - 1

@@ -34,7 +34,7 @@ pub(in crate::catalog) struct CatalogIndex<'a> {
 pub(in crate::catalog) struct Key {
     /// The column's index in the table's columns.
     pub(in crate::catalog) position: usize,
-    /// The number of `pg_index.indoption`.
+    /// The number that `pg_index.indoption` shows for the key.
     option: i64,
     /// The operator class, if the index names one.
     class: Option<String>,

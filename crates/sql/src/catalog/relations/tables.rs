@@ -186,7 +186,7 @@ pub(super) fn default_text(context: &CatalogContext<'_>, table: &Table, column: 
         let next = format!("nextval('{}'::regclass)", quoted(name).replace('\'', "''"));
         return identity(context, table, column).is_none().then_some(next);
     }
-    // A bare `character` would mean one character.
+    // `character` without a length would mean one character.
     let shown = match column.ty {
         Type::Bpchar => "bpchar",
         _ => types::of_column(column).0.display(),

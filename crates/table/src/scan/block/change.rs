@@ -49,7 +49,7 @@ impl Undo {
 
 /// A block, and the new rows that belong in it.
 enum BlockInsert {
-    /// Few rows: each is inserted at an index of the block, and has its number among the new rows.
+    /// Few rows: each has the index in the block at which it is inserted, and its number among the new rows.
     InPlace { block: usize, rows: Vec<(usize, u32)> },
     /// Many rows: these pieces replace the block. Each piece lists its rows: the kept rows by old index, then
     /// the new rows.
@@ -59,8 +59,9 @@ enum BlockInsert {
 impl Columns {
     /// Updates rows where they are.
     pub(in crate::scan) fn change(&mut self, change: &RowUpdate, mut log: Option<&mut Vec<Undo>>) {
-        // Prefetches the memory of all rows, one step of indirection for all rows before the next step.
-        // Copying a shared chunk checks a reference count, which waits for all reads before it.
+        // Prefetches the memory of all rows, one step of indirection for all rows before the next step. This
+        // must precede the changes: copying a shared chunk checks a reference count, which waits for all
+        // earlier reads.
         for step in 0..STEPS {
             for FoundRow { spot, .. } in &change.rows {
                 let columns = change.columns.iter().copied();
@@ -147,7 +148,7 @@ impl Columns {
         let places = others.iter().flat_map(|other| other.places());
         let coming = places.zip(0..).collect();
         self.put(coming, |columns, column, numbers| {
-            // Each part has its own codes.
+            // Each part has its own codes, which become codes of this table.
             let codes = columns.merge_codes(column, others);
             for (number, other) in others.iter().enumerate() {
                 let values = other.blocks.iter().flat_map(|block| block.columns[column].values());

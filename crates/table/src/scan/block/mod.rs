@@ -145,7 +145,7 @@ impl Block {
     /// Returns the rows whose keys lie in this arc.
     pub(super) fn slice(&self, range: &KeyRange) -> std::ops::Range<usize> {
         let keys = &self.places.keys;
-        // Most arcs cover whole blocks, and no key lies below the base.
+        // Most arcs cover whole blocks. They need no search here, because no key lies below the base.
         let low = if range.low <= keys.base { 0 } else { self.before_key(range.low) };
         if self.last.key <= range.high {
             return low..self.len();

@@ -1,13 +1,13 @@
 //! Dictionaries: codes for the texts or numerics of a column.
 //!
 //! Codes of the *sorted* part have the order of their values (of their bytes for `jsonb`), so a range of
-//! values is a range of codes. New
-//! values get the next codes, in the *tail*, in the order of arrival. A tail that is long relative to the
-//! sorted part is merged (`block/change.rs`). All values in use then get new codes, the column's chunks are
-//! rebuilt, and values that no row holds are dropped. Versions share the sorted part and copy the tail.
+//! values is a range of codes. New values get the next codes, in the *tail*, in the order of arrival. A tail
+//! that is long relative to the sorted part is merged (`block/change.rs`). All values in use then get new
+//! codes, the column's chunks are rebuilt, and values that no row holds are dropped. Versions share the
+//! sorted part and copy the tail.
 //!
-//! A sorted part with few values that several rows each share keeps each value separately. Results can then
-//! share the values, and a hash finds them. Any other sorted part of texts keeps them in one heap
+//! A sorted part keeps each value separately if its values are few and several rows share each value. Results
+//! can then share the values, and a hash finds them. Any other sorted part of texts keeps them in one heap
 //! (`texts.rs`) and finds them by binary search, which takes a fifth of the memory. The tail has the form of
 //! the sorted part, but always finds values by hash (`positions.rs`).
 
@@ -237,8 +237,8 @@ fn hash(value: &Value) -> u32 {
     FxBuildHasher.hash_one(value) as u32
 }
 
-/// Compares by value. But documents compare by their bytes, because their own order has to parse them. So no
-/// condition on documents is a range of codes.
+/// Compares by value, except for documents. These compare by their bytes, because comparing them by value
+/// would parse them. So no condition on documents is a range of codes.
 fn code_order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Jsonb(a), Value::Jsonb(b)) => a.as_bytes().cmp(b.as_bytes()),
@@ -603,7 +603,8 @@ mod tests {
 
     use super::*;
 
-    /// Repeated merges keep the used values, in order, and return the right new code for each old one.
+    /// Checks that repeated merges keep the used values, in order, and return the right new code for each old
+    /// one.
     fn check(values: &[Value], unused: usize, rows: usize) {
         let mut dictionary = Dictionary::default();
         for part in values.chunks(values.len().div_ceil(3).max(1)) {
@@ -644,7 +645,7 @@ mod tests {
         }
     }
 
-    /// `merge_codes` returns the codes that single look-ups would find.
+    /// Checks that `merge_codes` returns the codes that single look-ups would find.
     fn check_taken_in(first: &[Value], others: &[Vec<Value>], rows: usize) {
         let of = |values: &[Value]| {
             let mut dictionary = Dictionary::default();

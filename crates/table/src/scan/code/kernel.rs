@@ -95,7 +95,8 @@ fn mix_at(level: Level, numbers: &Packed, high: u64, shift: u32, factor: u32, ha
     let base = numbers.base;
     let half = u64::from(u32::MAX);
     let low = base as u32;
-    // If the upper half is the same for all numbers, it adds a constant to every folded number.
+    // Unless the upper half is the same for all numbers, each number is folded. Otherwise the upper half adds
+    // one constant to every folded number, and the loops below read only the lower half.
     if (base & half).saturating_add(high.saturating_sub(base)) > half
         || matches!(numbers.codes, Codes::U64(_))
     {

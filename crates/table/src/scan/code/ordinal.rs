@@ -17,7 +17,7 @@ pub(in crate::scan) fn needs_dictionary(ty: Type) -> bool {
 /// The ordered bits of minus infinity. Negative NaNs lie below; subtracting this number moves them to the
 /// top.
 const NEGATIVE_NAN: u64 = 0x000F_FFFF_FFFF_FFFF;
-/// The same for a `real`.
+/// The ordered bits of minus infinity as a `real`.
 const NEGATIVE_NAN_REAL: u32 = 0x007F_FFFF;
 
 fn signed(integer: i64) -> u64 {

@@ -10,8 +10,8 @@ const FREE: u64 = u64::MAX;
 
 #[derive(Clone, Default)]
 pub(super) struct Positions {
-    /// The slots: none, or a power of two, each with the hash in the upper half and the position in the
-    /// lower.
+    /// The slots, whose number is zero or a power of two. Each has the hash in the upper half and the
+    /// position in the lower.
     slots: Vec<u64>,
     taken: usize,
 }

@@ -289,12 +289,13 @@ impl Binder<'_> {
 
     fn compared(&self, column: usize, operator: Binary, value: &Value) -> Option<Term> {
         if value.is_null() {
-            // The comparison is unknown for every row, so no row satisfies it. But if terms must accept NULL,
-            // all rows satisfy it.
+            // The comparison is unknown for every row, so no row satisfies it. But a term that must accept
+            // NULL would accept all rows, so the comparison becomes no term.
             return (!self.nulls).then(|| self.range(column, NONE));
         }
         if self.schema.columns[column].ty == Type::Jsonb {
-            // Codes of documents have another order than the documents.
+            // The codes of documents have another order than the documents, so no term can express the
+            // comparison.
             return None;
         }
         let (below, above) = nearest(self.schema.columns[column].ty, value)?;

@@ -37,7 +37,8 @@ const CHUNKS: usize = 192;
 const ROWS: usize = 128;
 /// The number of rounds of each measurement, of which the shortest counts.
 const ROUNDS: usize = 8;
-/// The least and (`MOST`) the greatest cost that a measurement may yield, in case it was disturbed.
+/// The least and (`MOST`) the greatest cost that a measurement may yield. They limit the error of a disturbed
+/// measurement.
 const LEAST: f64 = 4.0;
 const MOST: f64 = 200.0;
 

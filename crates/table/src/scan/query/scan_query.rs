@@ -320,7 +320,7 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Appends the query result of the segment behind this one, as if one pass had found both. Returns false
-    /// if the result would not be certain to equal that of one pass; the query must then run again.
+    /// if the result may differ from the result of one pass. Then the query must run again.
     #[must_use]
     pub(in crate::scan) fn absorb(&mut self, behind: QueryResult<'a>) -> bool {
         self.visited += behind.visited;
@@ -385,8 +385,8 @@ impl Dependencies {
     }
 }
 
-/// A set of columns, and of the existence of rows (the highest bit). Column numbers are taken modulo 63, so
-/// the set may report a column that is not in it, and never misses one that is.
+/// A set of columns, in which the highest bit stands for the existence of rows. Column numbers are taken
+/// modulo 63, so the set may report a column that is not in it, and never misses one that is.
 #[derive(Clone, Copy, Default)]
 pub(in crate::scan) struct ColumnSet(u64);
 

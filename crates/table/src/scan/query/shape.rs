@@ -49,7 +49,7 @@ impl OutputShapes {
         }
     }
 
-    /// Returns the index of the shape of these columns; `None` if one of them is computed or there are too
+    /// Returns the index of the shape of these columns; `None` if a column is computed or the columns are too
     /// many.
     pub(in crate::scan) fn find(
         &mut self,
