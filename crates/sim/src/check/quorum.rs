@@ -96,7 +96,7 @@ impl KeyHistory {
     }
 }
 
-/// The history of all keys, and facts about the coordinators that wrote them.
+/// The history of all keys, and facts about the coordinators that wrote the keys.
 #[derive(Debug, Default)]
 pub(crate) struct QuorumCheck {
     keys: BTreeMap<String, KeyHistory>,
@@ -475,7 +475,8 @@ mod tests {
         assert_eq!(rule(small.held("k", true, &lost)), None);
         let other = held([good.clone(), good.clone(), entry(10, Some("8"))]);
         assert_eq!(rule(check.held("k", false, &other)), Some("content"));
-        // All owners may forget a deleted key, but not half of them, and not before its deletion.
+        // All owners together may forget a deleted key. Half of the owners may not, and no owner may before
+        // the deletion.
         let none = held([Entry::nothing(), Entry::nothing(), Entry::nothing()]);
         assert_eq!(rule(check.held("k", true, &none)), Some("durable"));
         write(&mut check, Promise::Atomic, None, (20, 25));

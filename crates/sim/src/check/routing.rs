@@ -243,7 +243,7 @@ impl RoutingCheck {
                 format!("process {who} delivered position {position} after position {}", seen.delivered);
             return Err(Violation::new("delivery-ordered", what));
         }
-        // Uniform: even a process that is later called faulty sees all its messages up to here.
+        // Uniform: even a process that is later declared faulty has delivered all earlier messages for it.
         let skipped = self
             .sequence
             .range(seen.delivered + 1..position)

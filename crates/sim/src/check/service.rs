@@ -48,7 +48,7 @@ pub(crate) struct PendingCall {
 pub(crate) struct ClientTransaction {
     /// The earliest time of the transaction's effect.
     pub(crate) at: i64,
-    /// The transaction's calls that were meant to write.
+    /// The calls by which the client wanted to write.
     pub(crate) asked: Vec<u64>,
     /// The answered writes: key and value.
     pub(crate) wrote: Vec<(u64, (u64, u64))>,

@@ -155,7 +155,7 @@ impl ViewCheck {
         self.records.get(&(me, group)).filter(|record| record.view.is_some()).map(|record| &record.history)
     }
 
-    /// Judges that `me` may report an event at this place in the order; zero stands for an event without a
+    /// Checks that `me` may report an event at this place in the order. Zero stands for an event without a
     /// place.
     ///
     /// A process that has lost contact with the routers delivers nothing. But while it joins, its host still
@@ -275,7 +275,8 @@ impl ViewCheck {
             format!("process {me} begins view {number} after view {:?}, which is not earlier", record.view)
         })?;
         for sender in std::mem::take(&mut record.gaps) {
-            // A process that left and joins again in one view is a new member, whose former messages end.
+            // A sender that left and joined again within one view is a new member, so it counts as a sender
+            // that left.
             let has_left = !members.contains(&sender) || view.joined.contains(&sender);
             let told = missing.contains_key(&sender) && has_left;
             judge(told, "FIFO", || {

@@ -1,4 +1,4 @@
-//! The workload keeps what the users asked for, and what they know of the order and the cells.
+//! The workload: the requests of the users, and the known facts about the order and the cells.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

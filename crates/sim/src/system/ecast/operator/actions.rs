@@ -157,7 +157,7 @@ impl EcastWorkload {
     /// Loses these machines, most of the routers, and perhaps some members with them.
     fn lose(&mut self, stage: &mut EcastStage, world: &mut EcastWorld, mut lost: Vec<usize>) {
         let chance = &mut self.operator.chance;
-        // The router that was to survive may have died since.
+        // The router that was to survive may have died since the operator chose it.
         let living = stage.routers.members.iter().filter(|id| stage.routers.answers(world, **id));
         let living: Vec<usize> = living.map(|id| id.node as usize).collect();
         if living.iter().all(|machine| lost.contains(machine))
