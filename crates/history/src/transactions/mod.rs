@@ -31,7 +31,7 @@
 //! * **wr**: the latter read a version that the former wrote.
 //! * **rw**: the latter replaced a version that the former read. If the longest read does not show an
 //!   answered append, that append comes after all readers of the longest list.
-//! * **session**: the client of both began the latter after it knew the outcome of the former.
+//! * **session**: one client began the latter after it knew the outcome of the former.
 //! * **time**: the former ended before the latter began. A chain of joints, one for each instant at which a
 //!   transaction ended, carries this order with three edges per transaction.
 //!
