@@ -79,7 +79,7 @@ async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     let (client, _connection) = connect(args, cluster).await?;
     let rows = (u64::from(args.mib) << 20).div_ceil(u64::from(args.row_bytes));
     load(&client, rows, args.row_bytes).await?;
-    // Leaves time for the memory that loading used to be freed.
+    // Waits until the memory that loading used is freed.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let whole = ArrivedRows::of(rows, args.row_bytes);
 

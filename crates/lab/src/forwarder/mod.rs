@@ -167,7 +167,7 @@ impl Forwarder {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();
         if BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
-            // Some program tested that the door is open.
+            // A program connected only to test whether the door is open.
             return Ok(());
         }
         let placed = match line.strip_suffix('\n') {
@@ -276,7 +276,7 @@ impl Pieces<'_> {
             return;
         }
         let mut piece = vec![0; PIECE_BYTES];
-        // A broken connection ends like a closed one.
+        // The forwarder treats a broken connection like a closed one.
         while let Ok(length @ 1..) = stream.read(&mut piece) {
             if !send(&piece[..length]) {
                 return;

@@ -28,14 +28,14 @@ pub(super) struct Summary {
 /// Medians of calls made one at a time.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Alone {
-    /// Median time until a soft send right after another one returns, in nanoseconds.
+    /// Median time until a soft send right after another send returns, in nanoseconds.
     pub(super) send_ns_p50: f64,
     /// Median time until a soft send after a pause returns, in nanoseconds.
     pub(super) send_idle_ns_p50: f64,
     /// Median time of a flush after one soft send, in microseconds.
     pub(super) flush_us_p50: f64,
     pub(super) query_all_us_p50: f64,
-    /// Median time of a read right after another one, in nanoseconds.
+    /// Median time of a read right after another read, in nanoseconds.
     pub(super) read_ns_p50: f64,
     /// Median time of a read after a query, in nanoseconds.
     pub(super) read_idle_ns_p50: f64,

@@ -52,7 +52,8 @@ enum Operations {
 
 /// Routers and processes with members of one group; the first member of the first process sends.
 pub(crate) struct GroupBench {
-    // Declared before the routers, so that it is dropped first and members do not miss the routers.
+    // This field stands before `routers`, so that the processes are dropped first and their members never
+    // lack the routers.
     processes: Vec<Child>,
     _routers: Vec<Child>,
     addresses: Vec<String>,

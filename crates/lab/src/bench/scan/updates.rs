@@ -1,4 +1,5 @@
-//! The cost of updates: publishing one, finding its rows, and slowing concurrent reads.
+//! The cost of updates: the time to publish an update and to find its rows, and the slowdown of concurrent
+//! reads.
 
 use std::time::Instant;
 
