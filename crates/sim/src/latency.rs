@@ -8,8 +8,8 @@
 //! | call | takes | hops |
 //! |---|---|---|
 //! | any, to a set of one replica, which is the source's *original* | 2M + E | client, leader, client |
-//! | an announced read (X-Paxos), sent to all replicas | 2M + max(E, m) | the leader executes, others confirm |
-//! | an asked read, sent to the leader | 2M + max(E, 2m) | while the leader executes, others answer its question |
+//! | an announced read (X-Paxos), to all replicas | 2M + max(E, m) | the leader executes, others confirm |
+//! | an asked read, to the leader | 2M + max(E, 2m) | while the leader executes, it asks, and others answer |
 //! | a write | 2M + E + 2m | execute, then accept and accepted |
 //!
 //! If followers are at another distance *F* from the client, an announced read takes 2M + max(E, F + m − M).
@@ -70,7 +70,7 @@ pub struct Figure {
     pub measured: Duration,
 }
 
-/// The savings that T-Paxos brings a transaction.
+/// The time that T-Paxos saves in a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saving {
     /// Number of requests of the transaction, and number of those that write.
@@ -92,7 +92,7 @@ impl Saving {
 /// Measures single calls.
 pub fn calls(delays: Delays) -> Result<Vec<Figure>, Violation> {
     let Delays { client: far, follower, replica: near, execute } = delays;
-    // Time from the arrival of the request at the leader until its confirmation.
+    // Time from the arrival of the request at the leader until the confirmation of a follower arrives there.
     let told = (follower + near).saturating_sub(far);
     let one = |replicas, announced_reads_max, kind| -> Result<Duration, Violation> {
         LatencyWorld::new(delays, replicas, announced_reads_max)?.call(kind)
@@ -160,7 +160,7 @@ enum Kind {
 /// The coordination of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
-    /// T-Paxos: the commit alone is agreed on.
+    /// T-Paxos: the replicas agree on the commit alone.
     Optimised,
     /// The replicas agree on each request by itself, and on the commit as on a write.
     Plain,

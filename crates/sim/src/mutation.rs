@@ -266,7 +266,7 @@ pub enum Mutation {
     RepliesLost,
     /// The remembered replies of a range move in one message of any length (S6).
     RepliesInOnePiece,
-    /// Credits return on confirmation (S7).
+    /// Credits return when a message is confirmed, although it is not executed yet (S7).
     CreditsOnConfirmation,
     /// A process answers with an empty result where it should refuse because of another placement or stamp
     /// (S8, S15).

@@ -356,7 +356,7 @@ impl Controller {
         }
     }
 
-    /// Compares a window with the model's prediction for its setting.
+    /// Compares a window with the model's prediction for its setting, to correct later predictions.
     fn correct(&mut self, window: &Window) {
         self.predicted = self.model.as_ref().map(|model| model.predict(self.at));
         let Some(predicted) = &self.predicted else { return };

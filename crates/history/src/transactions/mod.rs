@@ -46,7 +46,7 @@
 //! # What is not inferred
 //!
 //! * Predicates: a history of keys does not show phantoms.
-//! * The order of two blind writes to a register that nobody read in between.
+//! * The order of two blind writes to a register if no transaction read the register in between.
 //! * Facts from a read whose transaction was not answered.
 //! * From a read that is no prefix of the longest list, anything beyond the values that the read itself
 //!   shows.

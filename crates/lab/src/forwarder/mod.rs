@@ -91,8 +91,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LINE_BYTES_MAX: u64 = 16 << 10;
 
 impl Forwarder {
-    /// Listens at the broadcast addresses of all nodes, which need not run yet. There are no distances at
-    /// first.
+    /// Listens at the broadcast addresses of all nodes, which need not run yet. At first no two sites have a
+    /// distance.
     pub fn start(nodes: Vec<Node>) -> Result<Forwarder> {
         ensure!(
             nodes.len() <= usize::from(u16::MAX),

@@ -31,7 +31,7 @@ pub struct HoldersCheck {
 
 #[derive(Clone, Debug, Default)]
 struct RangeHolders {
-    /// Living processes that were complete at some position.
+    /// Living processes that had all rows of the range at some position.
     holders: BTreeSet<ProcessId>,
     /// The last position at which any process executed a write.
     written: u64,

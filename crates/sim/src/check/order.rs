@@ -45,7 +45,8 @@ pub(crate) enum Unroutable {
     NotMember,
     /// The routing refuses the message.
     Refused,
-    /// The message belongs to a part of the domain that the twin does not know. It only takes a position.
+    /// The message belongs to a part of the domain that the twin does not know. It only occupies a position
+    /// in the order.
     OtherPart,
 }
 
@@ -96,8 +97,9 @@ impl<T: Twin> Order<T> {
         self.refused.contains(&position)
     }
 
-    /// Compares the messages that a life of a router has learned with the order, and extends the order where
-    /// this life is the first. Returns the events that these messages show, for counters.
+    /// Compares the messages that a life of a router has learned with the order. Extends the order by
+    /// messages that no life has learned before. Returns the names of the events that these messages show,
+    /// for the counters.
     pub(crate) fn compare<R: Routing>(
         &mut self,
         life: u64,

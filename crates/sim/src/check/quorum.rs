@@ -88,7 +88,7 @@ struct KeyHistory {
 }
 
 impl KeyHistory {
-    /// Whether a delete replaced a write, or may have.
+    /// Whether a delete replaced a write, or may have replaced it.
     fn is_deleted_after(&self, write: &Acknowledged) -> bool {
         let above = |it: &Acknowledged| it.value.is_none() && it.stamp >= write.stamp;
         let unknown = |seen: &ObservedOperation| seen.wrote && seen.value.is_none() && seen.end.is_none();
@@ -251,8 +251,8 @@ impl QuorumCheck {
     }
 }
 
-/// Checks that reads return values whose write began before the read ended. If the map promises it, no such
-/// value was replaced before the read began.
+/// Checks that reads return values whose write began before the read ended. In maps that promise it, the
+/// value of a read must also not have been replaced before the read began.
 fn check_reads(name: &str, key: &KeyHistory) -> Result<(), Violation> {
     let writes = || key.seen.iter().filter(|seen| seen.wrote);
     for read in key.seen.iter().filter(|seen| !seen.wrote) {

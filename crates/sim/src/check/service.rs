@@ -2,7 +2,7 @@
 //!
 //! Every call has a number. A random number that marks each execution shows which execution a reader saw. So
 //! calls are judged without a model of the service: users see at most one execution of a call, an answered
-//! call is there at the end, and a call that was reported to have no effect is nowhere.
+//! call is there at the end, and a call that was reported to have no effect is not among the executions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

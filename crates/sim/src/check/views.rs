@@ -80,13 +80,13 @@ struct MemberRecord {
     safe_at: Position,
     /// Senders of which this process has the later messages, but not some earlier ones.
     gaps: BTreeSet<ProcessId>,
-    /// Members of the view that lacked a safe message when it was delivered here although too few members
+    /// Members of the view that lacked a safe message when this process delivered it although too few members
     /// held it. Such a delivery is right only if these members are suspected, so they must be in no later
     /// view.
     lacking: BTreeSet<ProcessId>,
-    /// Members of the view that lacked a safe message of the present step when it was delivered here. If a
-    /// view begins in this step, the deliveries were right: routers have the messages, and each survivor gets
-    /// them before that view.
+    /// Members of the view that lacked a safe message of the present step when this process delivered it. If
+    /// a view begins in this step, the deliveries were right: routers have the messages, and each survivor
+    /// gets them before that view.
     lacking_this_step: BTreeSet<ProcessId>,
 }
 
@@ -355,8 +355,8 @@ impl ViewCheck {
         Ok(())
     }
 
-    /// Records a delivery of `me`. While `me` joins, its host receives the messages that follow the state
-    /// only step by step, after the protocol has delivered them.
+    /// Records a delivery of `me`. While `me` joins (`joins`), the protocol has already delivered the
+    /// messages behind the state, and the host receives them step by step.
     pub(crate) fn delivered(
         &mut self,
         me: ProcessId,

@@ -296,5 +296,5 @@ fn without_previous(message: &Message) -> Message {
 const TAIL_BLOCKS_AT: usize = 1 + 2 * 20 + 16;
 /// The class of control messages in a block of submissions.
 const CONTROL: u8 = 1;
-/// Interval at which a detector looks at the time.
+/// Interval at which a detector reads the clock.
 const TICK: Duration = Duration::from_millis(50);

@@ -16,11 +16,11 @@ pub(super) struct Summary {
     /// Time from a send to its answer, which comes with its delivery at this member, in microseconds: the
     /// median and the 99th percentile. `None` if this member sent nothing.
     pub(super) latency_us: Option<[f64; 2]>,
-    /// Time from a send elsewhere until its application here, in microseconds: the median and the 99th
-    /// percentile. `None` if no other member sent.
+    /// Time from a send by another member until this member has applied the update, in microseconds: the
+    /// median and the 99th percentile. `None` if no other member sent.
     pub(super) elsewhere_us: Option<[f64; 2]>,
-    /// Time from a send elsewhere until its application here, in microseconds, for soft updates that were
-    /// sent after a pause: the median and the 99th percentile.
+    /// Time from a send by another member until this member has applied the update, in microseconds, for soft
+    /// updates that were sent after a pause: the median and the 99th percentile.
     pub(super) elsewhere_alone_us: Option<[f64; 2]>,
     pub(super) alone: Option<Alone>,
 }

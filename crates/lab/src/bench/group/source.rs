@@ -30,7 +30,7 @@ use crate::bench::child::Child;
 
 /// Number of operations of a run, and of a series.
 const OPERATIONS: usize = 20;
-/// Maximum number of runs of one measurement, if the time suffices.
+/// Maximum number of runs of one measurement. There are fewer runs if the time is over before.
 const RUNS_MAX: usize = 10;
 const ROUTERS: usize = 3;
 const UPDATE_BYTES: usize = 100;

@@ -193,7 +193,7 @@ fn published(
     Ok((median(publishing), median(whole), changed as f64 / (100 * HUNDREDS) as f64))
 }
 
-/// Makes many updates, a thousand to a batch, with a pinned epoch after each hundred batches.
+/// Makes many updates, a thousand to a batch, and pins an epoch after every hundred batches.
 pub(super) fn grow(
     engine: &mut ScanEngine,
     tickets: &mut Tickets,

@@ -43,7 +43,7 @@ pub(super) struct Totals {
     times: Histogram<u64>,
 }
 
-/// Pause before a terminal connects again, and its bound after several failures.
+/// Pause after a failed attempt to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Time after which a terminal that cannot connect gives up.

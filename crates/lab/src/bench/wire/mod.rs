@@ -110,7 +110,7 @@ struct WireMeasurement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pass_ms: Option<f64>,
     load_seconds: Option<f64>,
-    /// For every process, the cores used, and the processor time per execution.
+    /// For each process, the number of cores that it used on average, and its processor time per execution.
     processes: BTreeMap<String, ProcessUsage>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     slots: Vec<LoadSlot>,

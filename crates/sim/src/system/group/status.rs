@@ -53,7 +53,7 @@ pub(super) struct GroupStatus {
     pub(super) words: u64,
     /// Number of messages that the user had requested before the process joined.
     pub(super) since: u64,
-    /// The place in the order that the process's messages follow.
+    /// The place of the safe message that the process's next messages follow.
     pub(super) follows: Position,
     /// The seats of the process's members.
     pub(super) seats: Vec<SeatId>,

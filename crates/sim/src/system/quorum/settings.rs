@@ -113,8 +113,8 @@ impl Settings {
         }
     }
 
-    /// Whether the limits of this seed are small. Cells that never compare would not get the entries that
-    /// they refused.
+    /// Whether the limits of this seed are small. They are never small if the cells do not compare their
+    /// keys, because a cell would then never get the entries that it refused.
     pub(super) fn is_small(&self, seed: u64) -> bool {
         self.hashes > 0 && compares(seed) && seed % 10 < 5
     }

@@ -17,7 +17,7 @@ pub(crate) struct HostTamper {
     pub(super) executed: Vec<(u64, Command)>,
     /// The reason for which the executor reverts changes in the present step.
     reverting: Reverting,
-    /// Changes that were undone with their reign, for a replica that forwards them.
+    /// Changes that the host undid when their reign ended, for a replica that forwards them.
     pub(super) reverted: Vec<(u64, Bytes)>,
     /// Changes that replicas computed in other reigns and forwarded, by call.
     pub(super) forwarded: BTreeMap<u64, Bytes>,

@@ -68,7 +68,7 @@ pub(crate) enum Resident {
 /// A replica, or an endpoint that looks for its set before it becomes a replica.
 pub(crate) struct HostedReplica {
     endpoint: StoreEndpoint,
-    /// The thread that executes the service, unless the endpoint does.
+    /// The thread that executes the service; `None` if the endpoint executes the service.
     thread: Option<StoreHost>,
     host_tamper: Rc<RefCell<HostTamper>>,
     /// Names of the orders that the host has carried out and the workload has not counted yet.

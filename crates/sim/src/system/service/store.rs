@@ -61,8 +61,8 @@ impl Effect {
     }
 }
 
-/// A change of the state, as backups apply it. It names the value that it replaces, because it rests on the
-/// state in which it was computed.
+/// A change of the state, as backups apply it. A change is valid only in the state in which it was computed,
+/// so it names the value that it replaces.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct StoreChange {
     pub(super) key: u64,
