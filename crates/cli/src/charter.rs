@@ -106,7 +106,7 @@ impl ClusterSize {
     }
 }
 
-/// The progress of loading the sample, or of making the first map. It happens once in the life of a
+/// The progress of loading the sample, or of making the first map. This work happens once in the life of a
 /// directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -16,7 +16,7 @@ use crate::{cluster::Cluster, config::NodeConfig, directory::Directory};
 pub(super) struct ProcessRecords {
     directory: Directory,
     lock: File,
-    /// Reason why `cluster.json` could not be written, if it could not.
+    /// Reason why `cluster.json` could not be written; `None` if it was written.
     trouble: Option<String>,
 }
 

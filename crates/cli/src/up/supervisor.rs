@@ -308,8 +308,8 @@ impl Supervisor {
                     self.records.write(&self.cluster);
                     return Ok(());
                 }
-                // Only a process that died soon, and so perhaps because of its start, gets longer pauses. A
-                // killed process does not.
+                // A process that died soon after its start, perhaps because of the start, gets longer pauses.
+                // A process that was killed does not.
                 let lived =
                     matches!(slot.life, ProcessLife::Running { since, .. } if since.elapsed() > STABLE_AFTER);
                 let killed = status.signal() == Some(Signal::KILL.as_raw());

@@ -1,10 +1,10 @@
 //! `quorate bench result`: a result far larger than any process may hold, read through a cluster of real
 //! processes.
 //!
-//! The stages read it in turn: by SELECT, by COPY, by a slow client, by one that dies in the middle, and by
-//! several that all stop in the middle. During each stage the bench watches the memory of the gateway and of
-//! every storage process. It fails if the gateway grows beyond its limit, if a row is missing, duplicate or
-//! damaged, or if the resources of a client that left are not freed.
+//! The stages read the result in turn: by SELECT, by COPY, by a slow client, by a client that dies in the
+//! middle, and by several clients that all stop in the middle. During each stage the bench watches the memory
+//! of the gateway and of every storage process. It fails if the gateway grows beyond its limit, if a row is
+//! missing, duplicate or damaged, or if the resources of a client that left are not freed.
 
 use std::{
     pin::{Pin, pin},

@@ -133,7 +133,7 @@ impl QuorumCheck {
         Ok(())
     }
 
-    /// Records the stamp of a write, which no other write may have.
+    /// Records the stamp of a write. No other write may have this stamp.
     pub(crate) fn stamped(&mut self, asked: &PendingOperation, stamp: Stamp) -> Result<(), Violation> {
         if self.stamps.insert(stamp) {
             return Ok(());

@@ -22,7 +22,7 @@ pub(crate) struct ServiceCheck {
     /// Calls that never take effect.
     void: BTreeSet<u64>,
     operations: Vec<Operation>,
-    /// Transactions and plain calls that took effect in one step, or may have.
+    /// Transactions and plain calls that took effect in one step, or may have taken effect.
     units: Vec<Unit>,
     /// Groups of calls, by transaction, that took effect together or not at all.
     together: Vec<Vec<u64>>,
@@ -195,8 +195,8 @@ impl ServiceCheck {
         self.void.extend(&deal.asked);
     }
 
-    /// Records a transaction whose commit has an unknown outcome. Its reads count only if the transaction
-    /// took effect, so they are left out.
+    /// Records a transaction whose commit has an unknown outcome. Its reads count only if it took effect, so
+    /// the check leaves them out.
     pub(crate) fn unknown_commit(&mut self, deal: &ClientTransaction) {
         self.units.push(Unit { reads: Vec::new(), ..deal.unit(None) });
         self.operations.extend(deal.operations(None));

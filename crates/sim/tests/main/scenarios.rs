@@ -429,7 +429,8 @@ fn a_departed_member_learns_that_it_is_out() {
 }
 
 /// A new leader learned from its log that deliveries were stable, and queued them nevertheless. It waited for
-/// confirmations that only the old leader had seen. Now a leader heeds the stability in its log.
+/// confirmations that only the old leader had seen. Now a leader does not queue deliveries that its log calls
+/// stable.
 #[test]
 fn a_leader_heeds_stability_that_an_earlier_one_logged() {
     check("ecast", 358..359);

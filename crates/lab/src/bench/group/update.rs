@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Padding {
     }
 }
 
-/// One of this number of updates is timed.
+/// Number of updates among which one is timed.
 pub(super) const TIMED: u64 = 16;
 
 /// Maximum length of an update without the bytes of its padding: sender, number, time, mark, and the

@@ -2,7 +2,7 @@
 //! the last question.
 //!
 //! All connections share one thread, so that the load uses as little as possible of the processors on which
-//! it measures. It prints `measuring` when its warm-up ends, and then its results as one line of JSON.
+//! it measures. The load prints `measuring` when its warm-up ends, and then its results as one line of JSON.
 
 use std::{
     cell::RefCell,

@@ -1,9 +1,9 @@
 //! `quorate bench wire`: the ticket queries through the SQL door of a cluster of real processes.
 //!
 //! A separate load process keeps connections busy with prepared statements of eight templates. Their
-//! constants come from existing rows. It compares the number of rows in every answer with the scan engine's
-//! result. With `--address` the same load queries another server that speaks the protocol and has the same
-//! rows.
+//! constants come from existing rows. The load process compares the number of rows in every answer with the
+//! scan engine's result. With `--address` the same load queries another server that speaks the protocol and
+//! has the same rows.
 
 mod load;
 mod queries;
