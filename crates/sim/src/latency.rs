@@ -179,7 +179,7 @@ struct LatencyWorld {
     commands: u64,
 }
 
-/// Creates the processes, and takes the client's events.
+/// Creates the processes, and collects the client's events.
 struct LatencyEnvironment {
     announced_reads_max: usize,
     execute: Duration,
