@@ -106,7 +106,7 @@ impl ClusterSize {
     }
 }
 
-/// The progress of loading the sample, or of making the first map. It happens once in the life of a
+/// The progress of loading the sample, or of making the first map. This work happens once in the life of a
 /// directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -176,8 +176,9 @@ impl Charter {
     }
 
     /// Refuses a directory that keeps data without a charter. A new cluster in the directory would make the
-    /// tables of the former cluster seem gone. A mark or a lock alone belongs to a process of `quorate node`.
-    /// If that process lost its mark, it could found its domain again.
+    /// tables of the former cluster seem gone. A directory with only a mark or a lock is refused, too,
+    /// because it belongs to a process of `quorate node`. If that process lost its mark, it could found its
+    /// domain again.
     fn missing(directory: &Directory) -> Result<Option<Charter>> {
         let marks = directory.names()?.into_iter().find(|name| is_kept(name) && !is_journal(name));
         if let Some(kept) = find_records(directory)?.or(marks) {

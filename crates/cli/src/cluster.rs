@@ -88,12 +88,12 @@ impl Directory {
         for _ in 0..20 {
             match lock.try_lock() {
                 Ok(()) if !self.is_locked_by(&lock) => {
-                    // The directory was removed after its lock was opened.
+                    // Somebody removed the directory after this process had opened the lock.
                     self.make()?;
                     lock = self.lock_file()?;
                 }
                 Ok(()) => {
-                    // The file of an earlier cluster does not describe this cluster.
+                    // `cluster.json` of an earlier cluster does not describe this cluster.
                     match fs::remove_file(self.join("cluster.json")) {
                         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                         _ => return Ok(lock),

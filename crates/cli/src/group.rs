@@ -78,7 +78,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// Returns the groups that the lead router knows, or those of another router if none leads.
+/// Returns the groups that the lead router knows. If no router leads, returns the groups that another router
+/// knows.
 fn groups(target: &Target) -> Result<Vec<GroupStatus>> {
     let processes = target.answering()?;
     let lead = processes.iter().find(|it| it.report.state == State::Leading);
@@ -180,7 +181,7 @@ fn join(name: &str, routers: RoutersArgs) -> Result<()> {
     loop {
         let line = match lines.recv_timeout(CHECK_INTERVAL) {
             Ok(line) => line.context("cannot read standard input")?,
-            // The input has ended.
+            // The input has ended, so its thread has closed the channel.
             Err(RecvTimeoutError::Disconnected) => break,
             // The library does not notify a member that was dropped, for example because it was stopped for
             // too long. So the command checks whether the member has ended.
@@ -228,8 +229,8 @@ fn perform(member: &Member<Texts>, line: &str) -> Result<()> {
             Err(_) => bail!("a line must begin with soft, ordered, safe or flush"),
         };
         match done {
-            // Being out of touch passes, or a later attempt ends with a permanent error, so the line is tried
-            // again.
+            // The loss of touch ends, or a later attempt fails with a permanent error. So the command tries
+            // the line again.
             Err(Error::OutOfTouch) => thread::sleep(CHECK_INTERVAL),
             done => return Ok(done?),
         }

@@ -2,10 +2,10 @@
 //!
 //! The standard input of a supervised process is the reading end of a pipe. The pipe closes however the
 //! supervisor ends, so no process outlives its supervisor. A supervisor that ends all processes first writes
-//! [`END`] into each pipe. Each process then makes its data durable and ends. No process goes away in order,
-//! because that needs the other processes. SIGTERM and Ctrl-C stop a process in order: it drains, leaves and
-//! exits with 0. A second such signal ends it at once. SIGUSR2 makes a process of `quorate node` restart in
-//! place.
+//! [`END`] into each pipe. Each process then makes its data durable and ends, without leaving the cluster in
+//! order, because that would need the other processes. SIGTERM and Ctrl-C stop a process in order: it drains,
+//! leaves and exits with 0. A second such signal ends it at once. SIGUSR2 makes a process of `quorate node`
+//! restart in place.
 
 use std::{
     io::{self, Read, Write},

@@ -1,4 +1,5 @@
-//! Common parts of the commands that operate a cluster: finding its processes, and sending operations to one.
+//! Common parts of the commands that operate a cluster: they find its processes, and send an operation to one
+//! of them.
 
 use std::time::Duration;
 

@@ -215,7 +215,8 @@ fn keyword(statement: &str) -> &str {
     if end == 0 { rest } else { &rest[..end] }
 }
 
-/// Whether the server reports a number of touched rows for this statement, if it has no columns.
+/// Whether the server reports a number of touched rows for this statement, provided that the statement
+/// returns no columns.
 fn touches_rows(statement: &str) -> bool {
     ["insert", "update", "delete", "copy", "merge"]
         .iter()

@@ -477,7 +477,7 @@ mod tests {
         let place = Directory::at(directory.path());
         let said = full(&place, &rows).expect("the disk is full");
         assert!(said.contains("make room there") && !said.contains("reform"), "{said}");
-        // After a new start the earlier end no longer counts.
+        // Once the process has started again, `status` no longer shows why it had ended.
         std::fs::write(&log, [started, word, started].concat()).unwrap();
         assert_eq!(last_log_line(&log), None);
     }

@@ -304,9 +304,9 @@ fn routers_with_journals_survive_a_simultaneous_kill() {
     drop(routers);
 }
 
-/// Longest time until a client's statement fails because a majority of the routers is away. To notice that
-/// takes 1.5 s, plus time for a busy machine. The bound is less than half of a gateway's patience with a
-/// write or read of unknown outcome.
+/// Longest time until a client's statement fails because a majority of the routers is away. The processes
+/// need 1.5 s to notice the loss, and longer on a busy machine. The bound is less than half of a gateway's
+/// patience with a write or read of unknown outcome.
 const TOLD_WITHIN: Duration = Duration::from_secs(12);
 
 #[test]
@@ -419,7 +419,7 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
         gateway.is_well() && routers.iter().all(|router| router.routers() == 3)
     });
 
-    // The log of the second process names the first process and itself.
+    // The log of the second process names both processes.
     let refused = |node: usize, name: &str, at: &RunningProcess| {
         let first = at.status()["process"].as_str().unwrap().to_owned();
         let in_use = format!("node {node} is in use: the process {first} at {} belongs", at.listens());

@@ -394,26 +394,26 @@ fn hostile_clients_do_no_harm(door: &str) {
     drop(silent);
 }
 
-/// Tests clients that send a pipeline and ignore that its first command is refused: the commands that it
-/// would enclose are refused, too.
+/// Tests clients that send a pipeline and ignore the refusal of its first command. The cell also refuses the
+/// commands that the first command would have enclosed.
 fn refused_openings_refuse_what_they_would_enclose(door: &str) {
     let mut client = Redis::connect(door).unwrap();
     let mut ask = |lines: &str| {
         client.send(lines.replace('\n', "\r\n").as_bytes()).unwrap();
         lines.lines().map(|_| client.answer().unwrap()).collect::<Vec<_>>()
     };
-    // redis-py's pipeline does this by default.
+    // redis-py's pipelines send these commands by default.
     let lines = ask("MULTI\nINCR hits\nSET hits 7\nEXEC\nEXISTS hits\n");
     assert!(lines[0].contains("transaction=False") && lines[3].starts_with("EXECABORT"), "{lines:?}");
     assert_eq!(lines[4], "0", "{lines:?}");
     let lines = ask("MULTI\nINCR hits\nDISCARD\nEXISTS hits\n");
     assert_eq!(lines[2..], ["OK", "0"], "{lines:?}");
-    // ioredis does this with `db: 1`.
+    // ioredis sends these commands with `db: 1`.
     let lines = ask("SELECT 1\nSET hits 1\nDEL greeting\nSELECT 0\nEXISTS hits greeting\n");
     assert!(lines[1].starts_with("NOMAP") && lines[2].starts_with("NOMAP"), "{lines:?}");
     assert_eq!(lines[3..], ["OK", "1"], "{lines:?}");
     assert_eq!(ask("QUORATE LEVEL one\nRESET\nQUORATE LEVEL\n")[2], "read quorum write quorum");
-    // A web page's request. The cell does not read its body.
+    // A web page can send such a request. The cell does not read its body.
     for head in ["POST / HTTP/1.1\r\nHost: x", "GET / HTTP/1.1", "Host: x"] {
         let mut browser = Redis::connect(door).unwrap();
         browser.send(format!("{head}\r\n\r\nSET hits 1\r\nPING\r\n").as_bytes()).unwrap();
@@ -587,8 +587,8 @@ pub(crate) fn work(
             Ok("OK") if writes => recorder.ok(call, now()).unwrap(),
             Ok("(nil)") if !writes => recorder.returned(call, None, now()).unwrap(),
             Ok(error) if error.contains(' ') => {
-                // The operation was refused, or its outcome is unknown. In the second case the call never
-                // ends.
+                // The operation was refused, or its outcome is unknown. In the second case the recorded
+                // operation has no end.
                 if !error.starts_with("MAYBEAPPLIED") && !error.starts_with("UNANSWERED") {
                     recorder.failed(call, now()).unwrap();
                 }

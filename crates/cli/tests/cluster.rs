@@ -187,7 +187,7 @@ fn no_orphans_survive_the_supervisor() {
     wait_for("the processes end", || !pids.iter().any(|pid| lives(*pid)));
     place.run(&["status"]).failed(1, "no cluster runs here");
 
-    // The directory can be used again.
+    // The next cluster can use the directory again.
     assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
 }
 

@@ -102,7 +102,7 @@ fn nonsense(address: SocketAddr, seed: u64) {
             bytes.extend(startup);
         }
         if random.random() {
-            // A message whose length exceeds the bytes that follow.
+            // The length of this message exceeds the bytes that follow.
             let kinds = b"QPBDCEHSXdcfp";
             bytes.push(kinds[random.random_range(0..kinds.len())]);
             bytes.extend((1i32 << random.random_range(0..31)).to_be_bytes());

@@ -203,7 +203,7 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     assert_ne!(place.run(&["group", "show", "verses"]).code, Some(0));
     an_idle_group_is_known_by_its_checkpoint(&place);
 
-    // A member is killed while all members send.
+    // The test kills a member while all members send.
     talk(&mut members, 0, 300);
     wait_for("the member has sent something", || members[3].starting("done soft").count() > 20);
     members[3].signal(Signal::KILL);
@@ -212,7 +212,7 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
         members.iter().all(|member| member.members() == 3)
     });
 
-    // The router that founded the domain and leads is killed.
+    // The test kills the router that founded the domain and leads.
     talk(&mut members, 300, 300);
     kill_process(pid(&process(&place, "router-1")), Signal::KILL).unwrap();
     talk(&mut members, 600, 100);

@@ -141,7 +141,7 @@ fn every_acknowledged_row_is_there_after_all_was_killed_at_once() {
     done(&place, &["sql", "create table kept (k int primary key)"]);
     let mut acknowledged = Vec::new();
     for kill in 1..=2 {
-        // All processes are killed in the middle of writes.
+        // The test kills all processes in the middle of writes.
         let written: Vec<i32> = thread::scope(|scope| {
             let place = &place;
             let write = |writer: i32| {
@@ -170,7 +170,7 @@ pub(crate) fn kill_everything(place: &LocalCluster) {
     let supervisor = supervisor(place);
     let pids = pids(place);
     for pid in [supervisor].iter().chain(&pids) {
-        // The process may have ended a moment ago.
+        // The process may have ended before this signal.
         let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
     }
     wait_for("all are gone", || !pids.iter().any(|pid| lives(*pid)));

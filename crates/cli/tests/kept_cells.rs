@@ -185,7 +185,8 @@ fn write_until_it_dies(door: &str, (kill, number): (usize, usize), written: &Ato
         };
         match redis.ask(&words) {
             Ok(answer) if answer == wanted => done.sets += 1,
-            // The other cells die one after another.
+            // The kills reach one cell after another, so this cell may still report that other cells do not
+            // answer.
             Ok(error) => {
                 assert!(error.starts_with("MAYBEAPPLIED") || error.starts_with("UNAVAILABLE"), "{error}");
                 return done;

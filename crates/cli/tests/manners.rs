@@ -29,7 +29,7 @@ fn mistakes_in_usage_exit_with_2() {
     assert!(!place.data_dir().exists(), "a mistake left something behind");
 }
 
-/// The instruments are another program, and their flags are completed all the same.
+/// Shells complete the flags of the instruments, although these are another program.
 #[test]
 fn commands_and_flags_of_both_programs_are_completed_and_have_manual_pages() {
     let place = LocalCluster::new();
@@ -141,7 +141,7 @@ fn a_cluster_starts_and_stops_with_unread_output() {
     ]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(place.run(&["status"]).code, Some(0));
-    // A watch that ends with the cluster.
+    // This watch ends together with the cluster.
     let mut watch = place.start(&["status", "--watch", "1"]);
     assert_eq!(unread(&["down", "--yes"]).code, Some(0));
     place.run(&["status"]).failed(1, "no cluster runs here");

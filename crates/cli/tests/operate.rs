@@ -25,7 +25,7 @@ fn an_operator_reforms_a_domain_that_lost_a_majority_of_routers() {
     done(&place, &["sql", "insert into log values (1), (2), (3)"]);
     place.run(&["router", "reform", "--yes"]).failed(1, "which is a majority");
 
-    // The leader and one more router freeze, so the other processes take them for gone.
+    // The leader and one more router freeze, so the other processes consider them lost.
     let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
     let (mut frozen, mut rest): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
     frozen.push(rest.pop().expect("two routers follow"));
@@ -150,8 +150,8 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
     place.run(&["router", "reform", "--yes"]).failed(1, "which is a majority");
 }
 
-/// A router is removed at the moment when another router freezes. Two of three routers answer, but the change
-/// needs both remaining routers. A new generation gives the change up.
+/// An operator removes a router at the moment when another router freezes. Two of three routers answer, but
+/// the change needs both remaining routers. The next generation drops the change.
 #[test]
 fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation() {
     let _turn = turn();
@@ -288,7 +288,7 @@ fn an_operator_moves_routers_and_ranges() {
     place.run(&["router", "add", "127.0.0.1:1"]).failed(1, "no router of this domain answers");
 }
 
-/// Of three routers, two operators remove a different one each at the same moment. One command succeeds. The
+/// Two operators each remove a different one of three routers at the same moment. One command succeeds. The
 /// other command is refused, because too few routers would be left.
 #[test]
 fn two_operators_whose_commands_conflict_each_get_their_own_answer() {

@@ -57,7 +57,7 @@ fn every_row_is_there_after_all_processes_were_killed_at_once() {
     let before = cluster.incarnations();
     let mut acknowledged = 1;
     for kill in 1..=3 {
-        // Everything is killed in the middle of writes.
+        // The test kills all processes in the middle of writes.
         let gateway = &cluster.gateway;
         let id = format!("set quorate.request_id = '5e0c9a1d47b36f8210c4e7d2a9b3f58{kill}-1'");
         let once = format!("{id}; update kept set n = n + 1 where k = 0");

@@ -75,8 +75,8 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
             "no other process died"
         );
 
-        // Two processes are killed. The queries may have caused their end, so the remaining processes do not
-        // get them, although they have all rows.
+        // The test kills two processes. The queries may have caused the deaths, so no further process gets
+        // these queries, although the remaining processes have all rows.
         let asked: Vec<_> = (0..4).map(|_| ask(&address, times)).collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
         for victim in after.values().take(2) {

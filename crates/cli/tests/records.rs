@@ -31,7 +31,7 @@ fn a_cluster_survives_unwritable_records() {
     wait_for("rows are taken", || place.run(&["sql", "insert into kept values (1)"]).code == Some(0));
     let file = |name: &str| place.data_dir().join(name);
 
-    // Somebody removes a log.
+    // The test removes a log.
     let before = killed(&place, "super-1", || fs::remove_file(file("super-1.log")).unwrap());
     comes_back(&place, &before);
     assert!(
@@ -39,7 +39,7 @@ fn a_cluster_survives_unwritable_records() {
         "the process has a log again"
     );
 
-    // No file can be written.
+    // Directories take the places of the files, so that `up` can write none of them.
     let names = ["super-1.log", "super-1.toml", "cluster.json.new"];
     let before = killed(&place, "super-1", || {
         for name in names {
@@ -57,7 +57,7 @@ fn a_cluster_survives_unwritable_records() {
     comes_back(&place, &before);
     assert!(!file("super-1.log").exists(), "the process was started while its log could not be created");
 
-    // The whole directory is removed.
+    // The test removes the whole directory.
     let before = killed(&place, "super-1", || fs::remove_dir_all(place.data_dir()).unwrap());
     comes_back(&place, &before);
     assert_eq!(place.run(&count).out, "count\n1\n");

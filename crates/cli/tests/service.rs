@@ -138,7 +138,7 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
     let (old, new) = (hosts[index].address.clone(), hosts[named("spare")].address.clone());
     let leader = hosts.remove(leader);
     let index = hosts.iter().position(|host| host.address == old).unwrap();
-    // Only a replica is asked, because other hosts may know an older set.
+    // The commands ask only a replica, because other hosts may know an older set.
     let asked = |words: &[&str]| at(&place, std::slice::from_ref(&leader), words);
     let replicas = done(asked(&["replace", "counter", &old, &new]));
     assert!(replicas.contains(&new) && !replicas.contains(&old), "{replicas}");
@@ -187,7 +187,7 @@ fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
     ] {
         let mut hosts = three(&place, service);
         assert_eq!(done(at(&place, &hosts, &["call", service, put])), "null");
-        // The leading host is found among all of them.
+        // The command finds the leading host among all hosts.
         hosts.rotate_left(1);
         let exported = done(at(&place, &hosts, &["export", service, file, "--json"]));
         let exported: Value = serde_json::from_str(&exported).unwrap();
@@ -203,7 +203,7 @@ fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
             sets[0] == sets[1] && sets[0] != exported["set"],
             "the restored service is another set: {sets:?}"
         );
-        // The host that joined has the state, too.
+        // The host that joined later has the state, too.
         let joined = at(&place, &hosts[1..], &["call", service, read]);
         assert_eq!(done(joined), there);
     }

@@ -193,7 +193,8 @@ fn a_map_of_a_service_is_atomic_while_cells_are_killed() {
     hashes(&town);
     let report = check(&town.record());
     assert_eq!(report.verdict, Verdict::Atomic, "{report}");
-    // Without tables, commands on an ordered map are refused with that reason. A dropped map is gone.
+    // In a cluster without tables, a cell refuses commands on an ordered map, and names the missing tables as
+    // the reason. A dropped map is gone.
     let mut client = town.client(0, "m");
     client.check("QUORATE CREATE o STRATEGY ordered", "OK");
     client.check("QUORATE MAP o", "OK");

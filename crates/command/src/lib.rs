@@ -1,4 +1,4 @@
-//! The end of a run, common to the programs `quorate` and `quorate-instruments`.
+//! The end of a run in the programs `quorate` and `quorate-instruments`: exit codes, reports and failures.
 //!
 //! Exit codes: 0, 1 (failed), 2 (usage). The code says whether the command did its work, not whether the
 //! result could be printed. So commands that change something report the change by [`report!`]. If a reader

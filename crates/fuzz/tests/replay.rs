@@ -19,7 +19,7 @@ fn every_target_takes_its_corpus_and_what_is_near_it() {
         assert!(!files.is_empty(), "the target {} has no corpus", target.name);
         for file in files {
             let input = fs::read(&file).unwrap();
-            // A panic names the file as well as the place.
+            // Prints the file, because a panic names only the place in the code.
             println!("{}", file.display());
             (target.run)(&input);
             for neighbor in neighbors(&input) {

@@ -1,8 +1,8 @@
 //! All recorded operations, grouped by key and packed.
 //!
-//! Linearizability is local: a history is linearizable exactly if its operations on each key are. So memory
-//! layout, checks and parallelism all work by key. Values are numbered within their key, and an operation
-//! takes 40 bytes.
+//! Linearizability is local: a history is linearizable exactly if the operations on each key are
+//! linearizable. So memory layout, checks and parallelism all work by key. Values are numbered within their
+//! key, and an operation takes 40 bytes.
 
 use std::collections::BTreeMap;
 

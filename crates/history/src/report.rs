@@ -83,8 +83,8 @@ pub struct Measures {
     pub gamma_finite: u64,
     /// Δ in nanoseconds: letting every read begin δ earlier makes the history atomic exactly if δ ≥ Δ.
     pub delta: Score,
-    /// Lower bound of k, where every read returns one of the last k values written. The bound is 1 exactly if
-    /// the history is atomic.
+    /// Lower bound of the smallest k for which some order lets every read return one of the last k values
+    /// written. The bound is 1 exactly if the history is atomic.
     pub k: Score,
     /// Number of reads whose answer a regular register could not give.
     pub irregular_reads: u64,

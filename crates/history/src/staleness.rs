@@ -37,9 +37,9 @@ pub(crate) fn delta(zones: &[Zone], gamma: u64) -> u64 {
     })
 }
 
-/// Returns a lower bound of k, where every read returns one of the last k values written. The bound is one
-/// more than the largest number of writes that began after some value's first finish and ended before the
-/// last read of that value began.
+/// Returns a lower bound of the smallest k for which some order lets every read return one of the last k
+/// values written. The bound is one more than the largest number of writes that began after some value's
+/// first finish and ended before the last read of that value began.
 pub(crate) fn k(key: &KeyHistory, zones: &[Zone]) -> u64 {
     if zones.is_empty() {
         return 1;

@@ -132,7 +132,7 @@ fn a_torn_last_line_is_skipped_and_reported() {
     reader.read_into(&mut history).unwrap();
     assert_eq!(history.len(), 1);
     assert_eq!(reader.torn().unwrap().to_string(), "h:2: the last line is incomplete and was skipped");
-    // A last line that lacks only its line break counts.
+    // The reader accepts a last line that lacks only its line break.
     assert_eq!(read(&format!("{good}\n{good}")).unwrap().len(), 2);
 }
 
@@ -300,7 +300,7 @@ fn values_are_never_rounded() {
     verdicts("0", "-0", NotAtomic);
     verdicts("true", "\"true\"", Atomic);
     verdicts("[18446744073709551616, 1]", "[18446744073709551617, 1]", NotAtomic);
-    // A number as a key is exact, too: these are two keys.
+    // A number as a key is exact, too, so these two numbers are different keys.
     let keys = r#"{"client":1,"key":18446744073709551616,"op":"write","value":1,"start_ns":0,"end_ns":1}
 {"client":1,"key":18446744073709551617,"op":"read","value":null,"start_ns":2,"end_ns":3}
 "#;
@@ -341,7 +341,7 @@ fn json_errors_name_missing_and_duplicate_fields() {
 
 #[test]
 fn jepsen_events_that_contradict_are_refused() {
-    // All events of a line count.
+    // The decoder uses all events of a line.
     let write =
         "{'client':0,'key':'register','op':'write','value':'1','start_ns':1,'end_ns':2,'outcome':'ok'}";
     for (open, close) in [("[", "]"), ("(", ")")] {

@@ -183,7 +183,7 @@ fn a_long_search_distinguishes_its_places() {
     operations.extend((0..128).map(|at| write(["p", "q"][at as usize % 2], 2_000 + at, 2_000 + at)));
     let report = check(&operations.into_iter().collect());
     assert_eq!((report.verdict, report.searched_keys), (Verdict::Atomic, 1), "{report}");
-    // As many operations as a machine word has bits.
+    // These writes are as many operations as a machine word has bits.
     let exactly = (0..64).map(|at| write("p", at, at));
     assert_eq!(check(&exactly.collect()).verdict, Verdict::Atomic);
 }

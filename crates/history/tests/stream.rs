@@ -107,7 +107,7 @@ fn operations_after_the_horizon_are_counted() {
     operations.push(Operation::read(2, "x", Some(Value::from(3)), 9_991, 9_992));
     let (report, past, _) = streamed(&operations, 100, &Options::default());
     assert_eq!((report.verdict, past), (Verdict::NotAtomic, 1));
-    // A write whose record was written long after the write ended.
+    // The client recorded this write long after the write had ended.
     operations.pop();
     operations.push(Operation::write(2, "x", 5_000, 12, 14));
     let (_, past, _) = streamed(&operations, 100, &Options::default());

@@ -1,4 +1,4 @@
-//! The judge of transactions against simulated stores and against a slow twin, which tries all orders.
+//! Compares the judge of transactions with simulated stores, and with a slow twin that tries all orders.
 
 use std::collections::BTreeMap;
 

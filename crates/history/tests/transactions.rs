@@ -185,8 +185,8 @@ fn sessions_and_time() {
     // A read does not show a write that had ended before the read began.
     check("1 0 1 ok x+1\n2 2 3 ok x:\n3 4 5 ok x:1", Some(Serializable), &[GSingleTime]);
     check("1 0 1 ok x=1\n2 2 3 ok x?-", Some(Serializable), &[GSingleTime]);
-    // The same with both operations at one client. The first ends at the instant at which the second begins,
-    // so only the session shows their order.
+    // As above, but one client does both operations. The first ends at the instant at which the second
+    // begins, so only the session shows their order.
     check("1 0 5 ok x+1\n1 5 6 ok x:\n3 7 8 ok x:1", Some(Serializable), &[GSingleSession]);
     // elle#21: client 2 reads a write of the first transaction, and then appends the element that the first
     // transaction had read.

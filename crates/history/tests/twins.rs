@@ -1,4 +1,4 @@
-//! Slow and obvious versions of the crate's computations. They try everything.
+//! Slow and obvious versions of the crate's computations. They try all possibilities.
 
 use quorate_history::{Action, History, Operation, Outcome, Value};
 use rand::{Rng, RngExt};

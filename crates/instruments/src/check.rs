@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     match print_report() {
-        // The exit code still tells the verdict.
+        // The exit code still tells the verdict, although nobody reads the report.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         shown => shown?,
     }

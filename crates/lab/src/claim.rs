@@ -19,7 +19,7 @@ pub struct Claim {
 pub enum Compared {
     /// At most the source's value of this name; smaller is better.
     AtMost(&'static str),
-    /// At least this fraction of the source's value of this name; larger is better.
+    /// At least the source's value of this name, less this fraction of the value; larger is better.
     AtLeast(&'static str, f64),
     /// At least this number. For claims that compare two of the source's own measurements, without a value.
     Above(f64),
@@ -34,9 +34,9 @@ pub enum Verdict {
     Matched,
     /// Some runs are as good as the source, and other runs are not.
     Undecided,
-    /// No run is as good as the source, or the history
+    /// No run is as good as the source, or the history of a run is wrong.
     Differs,
-    /// No run measured the deciding value.
+    /// No run measured the deciding value, or the source does not give it.
     Missing,
 }
 

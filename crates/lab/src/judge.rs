@@ -53,8 +53,8 @@ pub fn judge(history: &History, options: &Options, threads: usize, deadline: Opt
     report
 }
 
-/// Returns the smallest number of operations whose removal, one at a time, makes the history atomic. `None`
-/// if the search would take long.
+/// Returns the smallest number of single operations without which the history is atomic. `None` if the search
+/// would take long.
 pub fn fewest(history: &History, report: &Report) -> Option<u64> {
     const OPERATIONS_MAX: usize = 200;
     const STEPS: u64 = 2_000;

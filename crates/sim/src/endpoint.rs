@@ -15,7 +15,7 @@ pub(crate) type RoleNode<P> = Node<Relay<P>>;
 /// The domain of all processes, those of services included.
 pub(crate) const DOMAIN: DomainId = DomainId(0xc1);
 
-/// The channel of all roles of a domain, because its routers order for all of them.
+/// The channel of all roles of a domain, because the domain's routers order messages for all roles.
 const HERE: Channel = Channel { domain: DOMAIN, endpoint: EndpointId::TABLES };
 
 /// Makes the process of a role.

@@ -1,23 +1,24 @@
 //! Latency of calls of a replicated service where every delay is constant (003 §VI.A.3–4).
 //!
 //! **Claim.** With *M* between a client and a replica, *m* between two replicas, *E* for the execution of a
-//! request, and processes that take no time, the source computes the time of a call. The replicas, clients
-//! and hosts of every other scenario run with such delays, and must take exactly that time:
+//! request, and processes that take no time, the source computes the time of a call. Here the replicas,
+//! clients and hosts that all other scenarios use run with such delays, and their calls must take exactly the
+//! computed time:
 //!
 //! | call | takes | hops |
 //! |---|---|---|
 //! | any, to a set of one replica, which is the source's *original* | 2M + E | client, leader, client |
-//! | a told read (X-Paxos), sent to all replicas | 2M + max(E, m) | the leader executes, others confirm |
-//! | a read for which the leader asks others | 2M + max(E, 2m) | while it executes, it asks, they answer |
+//! | an announced read (X-Paxos), to all replicas | 2M + max(E, m) | the leader executes, others confirm |
+//! | an asked read, to the leader | 2M + max(E, 2m) | while the leader executes, it asks, and others answer |
 //! | a write | 2M + E + 2m | execute, then accept and accepted |
 //!
-//! If followers are at another distance *F* from the client, a told read takes 2M + max(E, F + m − M).
+//! If followers are at another distance *F* from the client, an announced read takes 2M + max(E, F + m − M).
 //!
 //! **Transactions.** A client makes its requests one after the other and commits. With T-Paxos each request
-//! costs what it costs without replicas, and the commit costs what a write does. Without T-Paxos each read
-//! costs what a told read does, and each write, the commit included, what a write does. With M = m and E = 0
-//! the cost is a count of hops. Three requests, one of which writes, take 10 hops instead of 14, or of 16 if
-//! all are writes. Five requests, two of which write, take 14 hops instead of 21, or of 24.
+//! costs as much as without replicas, and the commit costs as much as a write. Without T-Paxos each read
+//! costs as much as an announced read, and each write, the commit included, as much as a write. With M = m
+//! and E = 0 the cost is a count of hops. Three requests, one of which writes, take 10 hops instead of 14, or
+//! of 16 if all are writes. Five requests, two of which write, take 14 hops instead of 21, or of 24.
 //!
 //! **Method.** The caller moves the world by hand, to the instant of the next arrival. All messages that
 //! arrive at a process at one instant are one batch.
@@ -69,7 +70,7 @@ pub struct Figure {
     pub measured: Duration,
 }
 
-/// The savings that T-Paxos brings a transaction.
+/// The time that T-Paxos saves in a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saving {
     /// Number of requests of the transaction, and number of those that write.
@@ -80,8 +81,8 @@ pub struct Saving {
 }
 
 impl Saving {
-    /// Returns the share of time that T-Paxos saves: against X-Paxos for reads, and against all requests as
-    /// writes.
+    /// Returns the shares of time that T-Paxos saves: against X-Paxos for reads, and against all requests
+    /// sent as writes.
     pub fn shares(&self) -> [f64; 2] {
         let [optimised, plain @ ..] = self.took;
         plain.map(|plain| 1.0 - optimised.as_secs_f64() / plain.as_secs_f64())
@@ -91,7 +92,7 @@ impl Saving {
 /// Measures single calls.
 pub fn calls(delays: Delays) -> Result<Vec<Figure>, Violation> {
     let Delays { client: far, follower, replica: near, execute } = delays;
-    // Time from the arrival of the request at the leader until its confirmation.
+    // Time from the arrival of the request at the leader until the confirmation of a follower arrives there.
     let told = (follower + near).saturating_sub(far);
     let one = |replicas, announced_reads_max, kind| -> Result<Duration, Violation> {
         LatencyWorld::new(delays, replicas, announced_reads_max)?.call(kind)
@@ -147,7 +148,7 @@ pub fn savings(hop: Duration) -> Result<Vec<Saving>, Violation> {
     [(3, 1), (5, 2)].into_iter().map(saving).collect()
 }
 
-/// Number of reads that a client may send to all replicas at a time.
+/// Maximum number of announced reads (sent to all replicas) that a client may have under way.
 const TOLD_READS_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +160,7 @@ enum Kind {
 /// The coordination of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
-    /// T-Paxos: the commit alone is agreed on.
+    /// T-Paxos: the replicas agree on the commit alone.
     Optimised,
     /// The replicas agree on each request by itself, and on the commit as on a write.
     Plain,
@@ -178,7 +179,7 @@ struct LatencyWorld {
     commands: u64,
 }
 
-/// Creates the processes, and takes the client's events.
+/// Creates the processes, and collects the client's events.
 struct LatencyEnvironment {
     announced_reads_max: usize,
     execute: Duration,
@@ -363,7 +364,7 @@ impl LatencyWorld {
         let now = self.world.now();
         for ((from, to), count) in self.world.on_the_way() {
             let delay = match (from.node, to.node) {
-                // The founder leads.
+                // The founder leads, so this is the distance from the client to the leader.
                 (CLIENT, 1) | (1, CLIENT) => self.delays.client,
                 (CLIENT, _) | (_, CLIENT) => self.delays.follower,
                 _ => self.delays.replica,

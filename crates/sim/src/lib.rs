@@ -1,7 +1,7 @@
 //! The simulator: systems in a virtual world, and the checkers that watch them.
 //!
 //! Promise: a seed decides everything. Two runs of a scenario with one seed are the same run, to the last
-//! byte on the last link. So a failure found at night is replayed by day: `quorate sim <scenario> --seed S`.
+//! byte on the last link. So `quorate sim <scenario> --seed S` replays any failure.
 //!
 //! | module | subject |
 //! |---|---|

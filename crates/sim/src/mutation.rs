@@ -215,12 +215,12 @@ pub(crate) use tamper::Tamper;
 
 use quorate_world::Breach;
 
-/// A rule that is broken.
+/// A rule that a simulated run breaks on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutation {
     /// A router that comes back founds a domain instead of joining (S1).
     FoundsAgain,
-    /// A process that restarts without its memory is treated as its former life (S1).
+    /// Other processes take a process that restarts without its memory for its former life (S1).
     NoIncarnations,
     /// A router votes for values that it does not hold (S2).
     VoteWithoutHolding,
@@ -266,7 +266,7 @@ pub enum Mutation {
     RepliesLost,
     /// The remembered replies of a range move in one message of any length (S6).
     RepliesInOnePiece,
-    /// Credits return on confirmation (S7).
+    /// Credits return when a message is confirmed, although it is not executed yet (S7).
     CreditsOnConfirmation,
     /// A process answers with an empty result where it should refuse because of another placement or stamp
     /// (S8, S15).
@@ -324,9 +324,9 @@ pub enum Mutation {
     WriteSkipped,
     /// A migration loses rows (S15).
     ImportLost,
-    /// A storage process begins an altered table without the rows of the earlier one.
+    /// A storage process begins an altered table without the rows that the table had before.
     AlteredWithoutRows,
-    /// A storage process gives an added column another value.
+    /// A storage process forgets the declared value of an added column, and gives its rows another value.
     AddedValueForgotten,
     /// A leader answers a write after its execution, though the write is not chosen (S16).
     AnsweredUnchosen,
@@ -336,9 +336,11 @@ pub enum Mutation {
     AnsweredUnsettled,
     /// A leader answers a confirmed read, though a change that the read saw is not chosen (S16).
     ReadUnchosen,
-    /// A leader accepts a confirmation that it got before it asked for this read (S16).
+    /// A leader accepts a confirmation that arrived before the leader asked for it on behalf of this read
+    /// (S16).
     ConfirmedBefore,
-    /// A leader counts replicas as followers by notices that precede their notice of this read (S16).
+    /// A leader answers an announced read by notices that followers had sent before they heard of this read
+    /// (S16).
     ToldBefore,
     /// A leader reports a session as ended, though nobody confirmed the ballot (S16).
     ExpiredUnconfirmed,
@@ -384,7 +386,7 @@ pub enum Mutation {
     TalliesAdded,
     /// All coordinators write the same tally of a counter (maps).
     TalliesShared,
-    /// Replicas count tallies that another tally has absorbed (maps).
+    /// Replicas count tallies that another tally has taken in (maps).
     TakenInCountedAgain,
     /// A cell that recovers from its disk does not know the stamps that it issued (maps).
     StampsReissued,

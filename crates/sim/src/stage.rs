@@ -94,7 +94,7 @@ pub trait Workload: Sized {
         log_goes_on(world, machine, recovery)
     }
 
-    /// Recovers a router's log from these records, to test whether it can be recovered from them.
+    /// Tries to recover a router's log from these records, and returns the damage if that fails.
     fn log_recovery(&self, _: Peer, _records: Vec<Bytes>, _now: Time) -> Result<(), Corrupt> {
         Ok(())
     }
@@ -255,8 +255,8 @@ impl<T> Stage<T> {
         }
     }
 
-    /// Returns the stage of a part of this system, with a random generator and timers of its own. `number` is
-    /// the part's, above 0; the tokens of the part's timers begin with it ([`part_of`]).
+    /// Returns the stage of a part of this system, with a random generator and timers of its own. `number`,
+    /// above 0, is the number of the part; the tokens of the part's timers begin with it ([`part_of`]).
     pub(crate) fn part<U>(&self, name: &str, number: u64) -> Stage<U> {
         Stage {
             routers: RouterSet::default(),

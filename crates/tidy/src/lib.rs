@@ -30,5 +30,5 @@ mod workspace;
 
 pub use workspace::{Dependency, Package, Workspace};
 
-/// Sentences that tell a person what is wrong.
+/// Sentences that say what is wrong and what to do.
 pub type Findings = Vec<String>;

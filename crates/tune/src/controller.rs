@@ -356,7 +356,7 @@ impl Controller {
         }
     }
 
-    /// Compares a window with the model's prediction for its setting.
+    /// Compares a window with the model's prediction for its setting, to correct later predictions.
     fn correct(&mut self, window: &Window) {
         self.predicted = self.model.as_ref().map(|model| model.predict(self.at));
         let Some(predicted) = &self.predicted else { return };
@@ -551,7 +551,7 @@ impl Controller {
                 own.fails(held.x, is_weak, is_slow);
             }
             if self.model.is_none() {
-                // Without a model, the search begins near the held place.
+                // Without a model, the search begins near the place of the held setting.
                 let (low, high) = (own.low.max(held.x - SEARCH_REACH), own.high.min(held.x + SEARCH_REACH));
                 (own.low, own.high) = (low, high);
                 way_ranges.swap(0, at);

@@ -168,7 +168,7 @@ fn operation(key: u64, client: u64, recent: &RecentOperation, stamp: Stamp) -> O
 /// Returns the writes that no cell reported and whose values were read.
 fn unreported_writes(key: u64, recent: &[(u64, RecentOperation)], from: i64) -> Vec<Operation> {
     let mut written = FxHashSet::default();
-    // Stamps that were read, with the earliest end of a read.
+    // Stamps that reads returned, each with the earliest end of such a read.
     let mut read: FxHashMap<Stamp, i64> = FxHashMap::default();
     for (_, recent) in recent {
         match (recent.deed, recent.ending) {

@@ -91,13 +91,13 @@ pub struct Service {
     pub took: u64,
 }
 
-/// A client's distance from the three copies of a key: its shortest reads at the levels of one, two and all
-/// copies.
+/// A client's distance from the three copies of a key: the shortest times of its reads at the levels of one,
+/// two and all copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sounding {
     /// Number of the client.
     pub client: u64,
-    /// Shortest time until one, two and three copies answered. `None` if they did not answer.
+    /// Shortest time until one, two and three copies answered. `None` where fewer copies answered.
     pub round_trips: [Option<Duration>; 3],
 }
 

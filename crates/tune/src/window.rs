@@ -270,7 +270,7 @@ fn sorted(shares: &FxHashMap<Box<str>, KeyShare>) -> impl Iterator<Item = (&str,
 fn order_statistic(nanoseconds: &[u64], endless: u64, part: f64) -> Estimate {
     let count = (nanoseconds.len() as u64 + endless).max(1) as f64;
     let error = DEVIATIONS * (part * (1.0 - part) / count).sqrt();
-    // A rank among all values is a larger fraction of the finite values alone.
+    // A rank is a larger fraction of the finite values than of all values.
     let at = |part: f64| match part.clamp(0.0, 1.0) * count / nanoseconds.len() as f64 {
         part if part <= 1.0 => quantile(nanoseconds, part) / 1e9,
         _ => f64::INFINITY,

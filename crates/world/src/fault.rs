@@ -59,7 +59,7 @@ pub enum Fault {
     Pause,
     /// Two machines cannot talk with each other.
     Cut,
-    /// One machine's messages do not reach another machine, whose messages still reach the first.
+    /// The messages of one machine do not reach another machine. Messages in the other direction arrive.
     CutOneWay,
     /// A machine is cut off from all others.
     Isolate,

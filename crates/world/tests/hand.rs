@@ -143,7 +143,7 @@ struct Aviary {
 }
 
 impl Aviary {
-    /// Processes 1, 2 and 3, of which process 2 has a link to 1 and a link to 3.
+    /// Makes processes 1, 2 and 3; process 2 has a link to process 1 and a link to process 3.
     fn new() -> Aviary {
         let mut dice = 0;
         let chance = move || {

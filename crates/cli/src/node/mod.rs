@@ -95,10 +95,10 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(door_threads()).enable_all().build()?;
     let (closing, closed) = tokio::sync::watch::channel(None);
     let until = |mut closed: tokio::sync::watch::Receiver<Option<Closing>>| async move {
-        // If the sender is gone, waiting fails. Then the process stops, too.
+        // Waiting fails if the sender is gone. In that case the doors drain, too.
         closed.wait_for(Option::is_some).await.ok().and_then(|how| *how).unwrap_or(Closing::Drain)
     };
-    // The doors' counters outlast a life of the member.
+    // The doors' counters last longer than a life of the member.
     let doors_of = |member: &Member| {
         let name = admin::name_of(&config, member.role());
         Metrics::new([("process", name), ("role", member.role().to_string())])
@@ -159,8 +159,8 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         // The other processes end as well, so none of them would answer for long.
         node.abandon().wait();
     } else if config.durable || restarts {
-        // The process will return, so it does not leave. An operator replaces processes that shall not
-        // return. This process has no groups, whose states might not be saved.
+        // The process will return, so it pauses and does not leave. An operator replaces processes that shall
+        // not return. A pause might not save the states of groups, but this process has no groups.
         let _ = node.pause().wait();
     } else {
         let _ = node.leave().wait();

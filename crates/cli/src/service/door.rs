@@ -1,8 +1,8 @@
 //! A client of the HTTP door of a running host.
 //!
-//! **Retries.** If a host cannot be reached, or says that it did nothing, the next host is asked. A request
-//! whose answer is lost may have taken effect. So the next host is asked only if the request may be repeated:
-//! it only reads, or it has a key.
+//! **Retries.** If a host cannot be reached, or says that it did nothing, the client asks the next host. A
+//! request whose answer is lost may have taken effect. In that case the client asks the next host only if the
+//! request may be repeated, because it only reads or has a key.
 
 use std::{
     io::{self, Write},
@@ -56,7 +56,7 @@ struct HostFailure {
 /// The next step after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextStep {
-    /// Stop: another host would answer the same, or the request may have taken effect.
+    /// Stop: another host would give the same answer, or the request may have taken effect.
     Stop,
     /// Ask the next host.
     Next,
@@ -295,7 +295,7 @@ pub(super) fn export(doors: &Doors, name: &str, file: &Path, json: bool) -> Resu
     let leads = |at: &&String| {
         services(at).is_ok_and(|services| services.iter().any(|it| it.name == name && it.serving))
     };
-    // The leading host is asked first. It may have died in the meantime.
+    // The client asks the leading host first. That host may have died in the meantime.
     let leader = doors.at.iter().find(leads).into_iter();
     let at = leader.chain(&doors.at).cloned().collect();
     let bytes = Doors { at }.ask(&Method::Get, &path(name, "/export"))?;
@@ -328,7 +328,7 @@ const PATIENCE: Duration = Duration::from_secs(70);
 /// Longest time to connect to a host.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time after which hosts that did nothing are not asked again.
+/// Time after which the client stops asking hosts that did nothing.
 const ROUNDS_MAX: Duration = Duration::from_secs(10);
 
 /// Pause between two rounds.

@@ -156,7 +156,7 @@ fn call(args: &CallArgs) -> Result<()> {
         }
         text => text.to_owned(),
     };
-    // Usually a shell has removed the quotes.
+    // Usually a shell has removed the quotes from the request.
     if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&request) {
         return Err(Usage(format!("the request is not valid JSON ({error}): {request}")).into());
     }

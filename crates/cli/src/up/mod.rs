@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         rustix::process::setsid().context("cannot detach from the terminal")?;
     }
     crate::logging::log_to_stderr();
-    // Another `up` may have run in the meantime.
+    // Another `up` may have run before this process got the lock.
     let mut start = ClusterStart::of(&args, &directory)?;
     let processes = start.prepare(&directory)?;
     let durable = start.charter.is_some();

@@ -55,7 +55,7 @@ impl ClusterPlan {
     /// memory with free ports, the supervisor later tells each process which routers to join.
     pub(super) fn processes(&self) -> Result<Vec<NodeConfig>> {
         let ClusterSize { routers, storage, replicas, .. } = self.size;
-        // The processes that hold rows share the processors.
+        // The processes that hold rows share the machine's processors, so each process gets a part of them.
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let scan_threads = (processors / usize::from(storage.max(1))).clamp(1, config::SCAN_THREADS_MAX);
         let (wanted_storage, replicas) = if self.size.has(ClusterContent::Tables) {
@@ -199,7 +199,7 @@ pub(super) fn check_ports(plan: &[NodeConfig], resumes: bool) -> Result<()> {
             bound => return bound,
         }
     };
-    // Doors come first, because users choose their port.
+    // The doors' ports are checked first, because users choose them.
     let door = |config: &'_ NodeConfig| config.sql_listen.clone().or_else(|| config.redis_listen.clone());
     let doors = plan.iter().filter_map(|config| Some((config, door(config)?)));
     let others = plan.iter().flat_map(|config| {

@@ -1,10 +1,10 @@
 //! The files that `up` writes about running processes: `cluster.json`, and the configuration and log of each
 //! process.
 //!
-//! They are for people and for other commands, and no table depends on them. So a failure here neither ends a
-//! process nor prevents a start, even on a full disk or if the directory was removed. Each reason is reported
-//! once, and the write is tried again until it succeeds. In the meantime a process gets its configuration by
-//! flags, and its log is discarded.
+//! These files are for people and for other commands, and no table depends on them. So a failure here neither
+//! ends a process nor prevents a start, even on a full disk or if the directory was removed. Each reason is
+//! reported once, and the write is tried again until it succeeds. In the meantime a process gets its
+//! configuration by flags, and its log is discarded.
 
 use std::{ffi::OsString, fs::File, io::Write, path::PathBuf, process::Stdio};
 
@@ -16,7 +16,7 @@ use crate::{cluster::Cluster, config::NodeConfig, directory::Directory};
 pub(super) struct ProcessRecords {
     directory: Directory,
     lock: File,
-    /// Reason why `cluster.json` could not be written, if it could not.
+    /// Reason why `cluster.json` could not be written; `None` if it was written.
     trouble: Option<String>,
 }
 

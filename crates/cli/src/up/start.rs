@@ -127,7 +127,7 @@ impl Args {
         .map(|(flag, of, given, made_with)| SizeFlag { flag, of, given, made_with })
     }
 
-    /// Returns the numbers of a new cluster.
+    /// Returns the size of a new cluster.
     fn size(&self) -> Result<ClusterSize, Usage> {
         let (routers, port) =
             (self.routers.unwrap_or(DEFAULT_SIZE.routers), self.port.unwrap_or(DEFAULT_SIZE.port));

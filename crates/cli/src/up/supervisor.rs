@@ -67,17 +67,17 @@ struct SupervisedProcess {
 }
 
 enum ProcessLife {
-    /// Will start as soon as there is a router to join.
+    /// The process will start as soon as there is a router to join.
     Due,
-    /// Will start at this time.
+    /// The process will start at this time.
     Pausing(Instant),
     /// The process is running.
     Running {
         since: Instant,
-        /// The process ends when this is dropped.
+        /// The writing end of the process's standard input. The process ends when it is dropped.
         lifeline: ChildStdin,
     },
-    /// Stays down.
+    /// The process stays down.
     Stopped,
 }
 
@@ -89,7 +89,7 @@ enum ProcessEvent {
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Lifetime after which the end of a process was not caused by its start.
+/// Lifetime from which on the end of a process does not count as caused by its start.
 const STABLE_AFTER: Duration = Duration::from_secs(3);
 /// Longest time for gateways to drain.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -218,7 +218,7 @@ impl Supervisor {
         slot.config.routers = routers;
         let mut command = Command::new(this_program()?);
         command.arg0("quorate").arg("node").args(self.records.configuration(&slot.config)?);
-        // Variables that configure `up` are not meant for its processes.
+        // Environment variables that configure `up` must not configure its processes.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with(crate::config::ENVIRONMENT) {
                 command.env_remove(variable);
@@ -308,8 +308,8 @@ impl Supervisor {
                     self.records.write(&self.cluster);
                     return Ok(());
                 }
-                // Only a process that died soon, and so perhaps because of its start, gets longer pauses. A
-                // killed process does not.
+                // A process that died soon after its start, perhaps because of the start, gets longer pauses.
+                // A process that was killed does not.
                 let lived =
                     matches!(slot.life, ProcessLife::Running { since, .. } if since.elapsed() > STABLE_AFTER);
                 let killed = status.signal() == Some(Signal::KILL.as_raw());
@@ -341,7 +341,7 @@ impl Supervisor {
         }
         self.ask(Role::Gateway, DRAIN);
         if self.cluster.durable {
-            // Supers stop first. They would otherwise take the other processes for dead, one after another,
+            // Supers stop first. Otherwise they would consider the other processes dead, one after another,
             // and replace them.
             self.drop_pipes(|role| role == Role::Super);
             self.await_ends(END, |config| config.role == Role::Super);

@@ -292,6 +292,6 @@ fn line(out: &mut impl Write, operation: &Operation, ended: bool) -> io::Result<
     })
     .map_err(io::Error::from)?;
     bytes.push(b'\n');
-    // One write call, so that another writer to the same file cannot split the line.
+    // One write call writes the whole line, so that another writer to the same file cannot split it.
     out.write_all(&bytes)
 }

@@ -16,7 +16,7 @@ pub(super) enum Dependency {
     WriteRead,
     /// The latter replaced a version that the former read.
     ReadWrite,
-    /// The client of both transactions began the latter after the former.
+    /// The same client began the former transaction and then the latter.
     Session,
     /// Like `WriteWrite`. The order of the versions is known because a client saw them in this order.
     SessionWriteWrite,

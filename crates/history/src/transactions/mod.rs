@@ -31,7 +31,7 @@
 //! * **wr**: the latter read a version that the former wrote.
 //! * **rw**: the latter replaced a version that the former read. If the longest read does not show an
 //!   answered append, that append comes after all readers of the longest list.
-//! * **session**: the client of both began the latter after it knew the outcome of the former.
+//! * **session**: one client began the latter after it knew the outcome of the former.
 //! * **time**: the former ended before the latter began. A chain of joints, one for each instant at which a
 //!   transaction ended, carries this order with three edges per transaction.
 //!
@@ -46,7 +46,7 @@
 //! # What is not inferred
 //!
 //! * Predicates: a history of keys does not show phantoms.
-//! * The order of two blind writes to a register that nobody read in between.
+//! * The order of two blind writes to a register if no transaction read the register in between.
 //! * Facts from a read whose transaction was not answered.
 //! * From a read that is no prefix of the longest list, anything beyond the values that the read itself
 //!   shows.

@@ -12,10 +12,10 @@ use crate::operation::{Action, Nanos, Outcome, Value};
 
 /// Applies transactions in the order of their positions and compares every read.
 ///
-/// Transactions may come in any order in which each is among the next `window` transactions by position. A
-/// transaction of unknown outcome without a position may have taken effect anywhere: each of its writes
-/// counts from the first read that shows it. The replay does not judge whether these writes take effect
-/// together.
+/// Transactions may come out of order, as long as each one is among the next `window` transactions by
+/// position when it comes. A transaction of unknown outcome without a position may have taken effect
+/// anywhere: each of its writes counts from the first read that shows it. The replay does not judge whether
+/// these writes take effect together.
 #[derive(Debug)]
 pub struct PositionReplay {
     window: usize,

@@ -12,8 +12,8 @@ pub enum IsolationLevel {
     ReadUncommitted,
     /// Reads see final values of committed transactions: also no G1.
     ReadCommitted,
-    /// Reads see one snapshot, and of two transactions that replace one version one fails: also no G-single,
-    /// lost update or internal anomaly.
+    /// Reads see one snapshot, and if two transactions replace the same version, one of them fails: also no
+    /// G-single, lost update or internal anomaly.
     SnapshotIsolation,
     /// Some order of the transactions explains all reads: also no cycle, unless the cycle needs the order of
     /// a session or of time.
@@ -87,7 +87,7 @@ pub enum Anomaly {
     G0,
     /// A read of a value that a failed transaction wrote.
     G1a,
-    /// A read of a value that its transaction replaced later.
+    /// A read of a value that the writing transaction itself replaced later.
     G1b,
     /// A cycle of writes, and of at least one read of a written value.
     G1c,

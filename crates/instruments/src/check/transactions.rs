@@ -72,7 +72,7 @@ pub(super) fn run(question: &Question<'_>, progress: &ProgressBar) -> anyhow::Re
         write!(io::stdout(), "{report}")
     };
     match print_report() {
-        // The exit code still tells the verdict.
+        // The exit code still tells the verdict, although nobody reads the report.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         shown => shown?,
     }

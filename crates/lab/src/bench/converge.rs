@@ -1,6 +1,6 @@
 //! `quorate bench converge`: the time and bytes until different replicas are equal, and the memory of a key.
 //!
-//! Three cells on loopback keep every key. One of them stands still while some keys are written, and no cell
+//! Three cells on loopback keep every key. One cell stands still while some keys are written, and no cell
 //! keeps hints for it. When it resumes, comparing alone makes it equal. The clock starts at that moment, so
 //! the time includes the pause between two rounds of comparing. Bytes are those of all messages of comparing:
 //! questions, answers and entries.

@@ -5,8 +5,8 @@
 //! cluster has recovered from the last one: all processes answer, the table has its replicas, every client
 //! writes. Each kill gives two times, both the worst over all clients: the time until a client's next
 //! acknowledged write, and the longest silence that began before the recovery. The second is stricter: a
-//! client's next write may go to ranges that lost nothing, and only a later one to a range that did. At the
-//! end every acknowledged row must be there, once.
+//! client's next write may go to ranges that lost nothing, and only a later write to a range that lost a
+//! replica. At the end every acknowledged row must be there, once.
 //!
 //! Then two processes spin on the processor for a while, and no process may be suspected.
 

@@ -1,9 +1,9 @@
 //! `quorate bench power`: a default cluster loses power during writes, repeatedly, and recovers.
 //!
-//! A killed process leaves its written bytes with the system, which keeps them. A power cut does not. So the
-//! processes of this cluster hold their writes back until a sync, and then pass them on in pieces, every
-//! second piece first (`up --late-files`). A kill then loses everything that was not durable, and tears the
-//! record that was being written. All processes stop at one instant and are killed.
+//! A killed process leaves its written bytes with the system, which keeps them. A power cut loses these
+//! bytes. So the processes of this cluster hold their writes back until a sync, and then pass them on in
+//! pieces, every second piece first (`up --late-files`). A kill then loses everything that was not durable,
+//! and tears the record that was being written. All processes stop at one instant and are killed.
 //!
 //! Meanwhile clients insert numbered rows, each as soon as the one before is acknowledged. Another table
 //! contains the sample, or the requested number of tickets. After each power cut the bench calls `quorate
@@ -252,7 +252,7 @@ fn written_segments(journal: &Path) -> Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Appends half of a possible record behind the last one, which may itself be torn.
+/// Appends half of a possible record behind the last record, which may itself be torn.
 fn tear(segment: &Segment) -> Result<()> {
     let bytes = fs::read(&segment.path)?;
     let mut end = 0;
@@ -266,7 +266,7 @@ fn tear(segment: &Segment) -> Result<()> {
     for byte in &mut piece {
         *byte = below(256) as u8;
     }
-    // The first bytes of a record.
+    // Every record begins with these bytes.
     piece[..4].copy_from_slice(b"QJRC");
     let file = fs::OpenOptions::new().write(true).open(&segment.path)?;
     Ok(file.write_all_at(&piece, end as u64)?)

@@ -1,10 +1,10 @@
 //! `quorate bench result`: a result far larger than any process may hold, read through a cluster of real
 //! processes.
 //!
-//! The stages read it in turn: by SELECT, by COPY, by a slow client, by one that dies in the middle, and by
-//! several that all stop in the middle. During each stage the bench watches the memory of the gateway and of
-//! every storage process. It fails if the gateway grows beyond its limit, if a row is missing, duplicate or
-//! damaged, or if the resources of a client that left are not freed.
+//! The stages read the result in turn: by SELECT, by COPY, by a slow client, by a client that dies in the
+//! middle, and by several clients that all stop in the middle. During each stage the bench watches the memory
+//! of the gateway and of every storage process. It fails if the gateway grows beyond its limit, if a row is
+//! missing, duplicate or damaged, or if the resources of a client that left are not freed.
 
 use std::{
     pin::{Pin, pin},
@@ -79,7 +79,7 @@ async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     let (client, _connection) = connect(args, cluster).await?;
     let rows = (u64::from(args.mib) << 20).div_ceil(u64::from(args.row_bytes));
     load(&client, rows, args.row_bytes).await?;
-    // Leaves time for the memory that loading used to be freed.
+    // Waits until the memory that loading used is freed.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let whole = ArrivedRows::of(rows, args.row_bytes);
 

@@ -15,12 +15,12 @@
 //! A running store has latencies of its own, so the user gives the agreements for it, unless a forwarder sets
 //! the distances between the same sites. Its nodes pause if the user names their processes.
 //!
-//! **The agreements** are such that one of the ends breaks each line, in calm and under three times the load,
-//! and that all stages can keep it. The three sites are 18.5 and 37.5 ms apart: a strong read takes 37 or 75
-//! ms, a strong write twice that. A pause of 2 s every 20 s makes a third of the clients wait for one second
-//! on average in a tenth of the time. So it adds 33 ms to any mean, which the bound allows, and is beyond the
-//! 95th percentile (3.3 % of the operations). The agreement on throughput has fewer clients, so that
-//! operations at the strong level are too slow for the rate.
+//! **The agreements** are chosen so that one end of the dial breaks each line, in calm and under three times
+//! the load, and so that all stages can keep every line. The three sites are 18.5 and 37.5 ms apart: a strong
+//! read takes 37 or 75 ms, a strong write twice that time. A pause of 2 s every 20 s makes a third of the
+//! clients wait for one second on average in a tenth of the time. So it adds 33 ms to any mean, which the
+//! bound allows, and is beyond the 95th percentile (3.3 % of the operations). The agreement on throughput has
+//! fewer clients, so that operations at the strong level are too slow for the rate.
 
 use std::{
     fmt,

@@ -24,7 +24,7 @@ const fn panel(of: &'static str, up: &'static str) -> Panel {
 /// The panels of the means and of the maxima.
 pub(super) const PANELS: &[Panel] = &[panel("mean", "mean (ms)"), panel("longest", "longest (ms)")];
 
-/// Latencies of one kind over the number of members.
+/// Latencies of one kind of operation, for each number of members.
 pub(super) struct Curve {
     pub(super) name: &'static str,
     /// The numbers of members, each with its measurements in milliseconds.

@@ -91,8 +91,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LINE_BYTES_MAX: u64 = 16 << 10;
 
 impl Forwarder {
-    /// Listens at the broadcast addresses of all nodes, which need not run yet. There are no distances at
-    /// first.
+    /// Listens at the broadcast addresses of all nodes, which need not run yet. At first no two sites have a
+    /// distance.
     pub fn start(nodes: Vec<Node>) -> Result<Forwarder> {
         ensure!(
             nodes.len() <= usize::from(u16::MAX),
@@ -167,7 +167,7 @@ impl Forwarder {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();
         if BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
-            // Some program tested that the door is open.
+            // A program connected only to test whether the door is open.
             return Ok(());
         }
         let placed = match line.strip_suffix('\n') {
@@ -276,7 +276,7 @@ impl Pieces<'_> {
             return;
         }
         let mut piece = vec![0; PIECE_BYTES];
-        // A broken connection ends like a closed one.
+        // The forwarder treats a broken connection like a closed one.
         while let Ok(length @ 1..) = stream.read(&mut piece) {
             if !send(&piece[..length]) {
                 return;

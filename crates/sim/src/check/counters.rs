@@ -2,9 +2,9 @@
 //! must contain.
 //!
 //! The judge knows increments and writes of the whole key by their intervals alone. For each count it looks
-//! for a base that no other write had replaced before, and for a choice among the increments that may or may
-//! not be included. Where there are too many of these increments, it checks the bounds of their sum only. It
-//! knows nothing of tallies and stamps.
+//! for a base that no other write had replaced before, and for a choice among the increments that the count
+//! may or may not include. If there are too many of these increments, the judge only checks the bounds of
+//! their sum. It knows nothing of tallies and stamps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ struct CountRead {
     start: i64,
     end: i64,
     count: i128,
-    /// The increment to which this count was the answer; the count includes it.
+    /// The increment whose answer was this count; the count includes that increment.
     own: Option<i64>,
 }
 
@@ -196,8 +196,8 @@ impl Counter {
             let (mut sum, mut choice) =
                 (i128::from(base.number) + i128::from(read.own.unwrap_or(0)), Vec::new());
             for operation in &all {
-                // A base replaces the increments that ended before the base began, but only once it is
-                // certain that the base is ordered after them.
+                // A base replaces the increments that ended before the base began. The judge may rely on this
+                // only if the base is certainly ordered after these increments.
                 let sure = self.promise == Promise::Atomic || ended(base);
                 let gone = strict && sure && operation.end.is_some_and(|end| end < base.start);
                 let after_all = |write: &CounterOperation| write.end.is_some_and(|end| end < operation.start);
@@ -337,8 +337,8 @@ mod tests {
         for lost in [3, 8, 100, 108] {
             assert!(!check(Promise::Regular, operation(100, 30, Some(40)), lost), "{lost}");
         }
-        // An increment of unknown outcome may arrive at any time. If the increment asks for the present
-        // stamps first, it lands above all ended writes.
+        // An increment of unknown outcome may take effect at any time. If the increment first asks replicas
+        // for their present stamps, it gets a stamp above those of all ended writes.
         for count in [8, 100, 103] {
             assert!(check(Promise::Atomic, operation(100, 30, None), count), "{count}");
         }

@@ -1,5 +1,5 @@
-//! Credits (S7): a sender never has more data messages ordered, and not yet executed by all destinations that
-//! are to execute them, than its credits allow.
+//! Credits (S7): the number of a sender's ordered data messages that some destination still has to execute
+//! never exceeds the sender's credits.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,10 @@
-//! Holders of all rows of a range (S14), by events that the world saw: completed copies, writes,
-//! deaths.
+//! Holders of all rows of a range (S14). The check follows them by events that the world saw: completed
+//! copies, writes, deaths.
 //!
-//! The opinions that processes have of each other do not enter. A process that all other processes believe
-//! dead holds its rows until it ends or drops them. A range is lost once the last living holder of all its
-//! rows has crashed; the world causes that. It is a violation if the last holder ends, or drops its rows, of
-//! its own accord.
+//! The check ignores the opinions that processes have of each other. A process that all other processes
+//! believe dead holds its rows until it ends or drops them. A range is lost if the last living holder of all
+//! its rows crashes; the world causes such a loss, and no process is at fault. It is a violation if the last
+//! holder ends, or drops its rows, of its own accord.
 //!
 //! A holder has all rows as long as it is a member that holds its ranges, because routers deliver all later
 //! writes to it. A holder that was removed, or that made way for another process, has all rows until some
@@ -31,7 +31,7 @@ pub struct HoldersCheck {
 
 #[derive(Clone, Debug, Default)]
 struct RangeHolders {
-    /// Living processes that were complete at some position.
+    /// Living processes that had all rows of the range at some position.
     holders: BTreeSet<ProcessId>,
     /// The last position at which any process executed a write.
     written: u64,
@@ -127,7 +127,7 @@ impl HoldersCheck {
         Ok(lost)
     }
 
-    /// Records that a process ends, or drops all its rows, though no fault forced it to.
+    /// Records that a process ends, or drops all its rows, although no fault forced it to do so.
     pub fn ended_voluntarily(
         &mut self,
         process: ProcessId,
@@ -235,7 +235,7 @@ mod tests {
             ("m1 m2 h1 h2 x1", "held"),
             ("m1 m2 h1 h2 x1 x2", "lost"),
             ("m1 m2 h1 h2 r1 e1", "held"),
-            // Process 1 was removed, though process 2 had died before.
+            // Process 1 was removed although process 2 had died before.
             ("m1 m2 h1 h2 x2 r1 e1", "S14"),
             ("m1 m2 h1 h2 r1 x2 e1", "S14"),
             // Process 1 lacks a write that process 2 executed and perhaps acknowledged.

@@ -1,10 +1,10 @@
-//! Locks of a group, judged at each member: the next holder by the delivered messages, and the fencing number
-//! of each grant.
+//! Locks of a group, judged at each member. The check computes each next holder from the delivered messages,
+//! and compares the fencing number of each grant.
 //!
 //! A member has [`Locks`], as a program would, and for each lock a queue of claims that this file keeps by
 //! itself. Both are part of the member's state, so they travel with it, and all members of a view must have
-//! equal ones. Fencing numbers are compared over the whole life of a group's name ([`Fences`]), also across
-//! times at which the group was empty.
+//! equal locks and queues. Fencing numbers are compared over the whole life of a group's name ([`Fences`]),
+//! also across times at which the group was empty.
 
 use std::collections::BTreeMap;
 

@@ -91,8 +91,8 @@ impl LogCheck {
         Ok(())
     }
 
-    /// Checks that the log contains all entries that the process `id`, whose author id is `author`, was asked
-    /// to append.
+    /// Checks that the log contains all entries that the user of the process `id` requested under the author
+    /// id `author`.
     pub(crate) fn terminated(&self, id: ProcessId, author: ProcessId) -> Result<(), Violation> {
         let of = |entries: &BTreeMap<ProcessId, u64>| entries.get(&author).copied().unwrap_or(0);
         let (asked, appended) = (of(&self.asked), of(&self.appended));

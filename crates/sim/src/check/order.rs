@@ -45,7 +45,8 @@ pub(crate) enum Unroutable {
     NotMember,
     /// The routing refuses the message.
     Refused,
-    /// The message belongs to a part of the domain that the twin does not know. It only takes a position.
+    /// The message belongs to a part of the domain that the twin does not know. It only occupies a position
+    /// in the order.
     OtherPart,
 }
 
@@ -96,8 +97,9 @@ impl<T: Twin> Order<T> {
         self.refused.contains(&position)
     }
 
-    /// Compares the messages that a life of a router has learned with the order, and extends the order where
-    /// this life is the first. Returns the events that these messages show, for counters.
+    /// Compares the messages that a life of a router has learned with the order. Extends the order by
+    /// messages that no life has learned before. Returns the names of the events that these messages show,
+    /// for the counters.
     pub(crate) fn compare<R: Routing>(
         &mut self,
         life: u64,
@@ -110,7 +112,7 @@ impl<T: Twin> Order<T> {
         Ok(occurred)
     }
 
-    /// Checks a life of a router that calls everything up to `base` stable.
+    /// Checks the claim of a router's life that everything up to `base` is stable.
     pub(crate) fn is_stable_through(&self, life: u64, base: Position) -> Result<(), Violation> {
         if base.0 > self.end() {
             let what = format!(
@@ -134,7 +136,8 @@ impl<T: Twin> Order<T> {
         if position.0 > compared {
             for (at, ordered) in learned.filter(|(at, _)| at.0 > compared) {
                 match self.fixed.get(&at.0) {
-                    // A router drops the body of a stable message.
+                    // A router drops the body of a stable message, so only the bodies of other messages can
+                    // be compared.
                     Some(Fixed { id, content, .. })
                         if *id == ordered.id
                             && (ordered.is_stable() || *content == xxh3_64(&ordered.body)) => {}
@@ -247,8 +250,8 @@ impl<T: Twin> Order<T> {
         self.check.has_departed(process)
     }
 
-    /// Returns a copy of the order up to `position`. The caller then adds those of the later messages, up to
-    /// `through`, that members had delivered.
+    /// Returns a copy of the order up to `position`. From the later messages, up to `through`, the caller
+    /// then adds the messages that members had delivered.
     fn forked(&self, position: u64, through: u64) -> Result<Self, Violation> {
         let mut fork = Order::new(self.origin.clone());
         fork.check = self.check.forked(position, through);

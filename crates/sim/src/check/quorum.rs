@@ -88,7 +88,7 @@ struct KeyHistory {
 }
 
 impl KeyHistory {
-    /// Whether a delete replaced a write, or may have.
+    /// Whether a delete replaced a write, or may have replaced it.
     fn is_deleted_after(&self, write: &Acknowledged) -> bool {
         let above = |it: &Acknowledged| it.value.is_none() && it.stamp >= write.stamp;
         let unknown = |seen: &ObservedOperation| seen.wrote && seen.value.is_none() && seen.end.is_none();
@@ -96,7 +96,7 @@ impl KeyHistory {
     }
 }
 
-/// The history of all keys, and facts about the coordinators that wrote them.
+/// The history of all keys, and facts about the coordinators that wrote the keys.
 #[derive(Debug, Default)]
 pub(crate) struct QuorumCheck {
     keys: BTreeMap<String, KeyHistory>,
@@ -133,7 +133,7 @@ impl QuorumCheck {
         Ok(())
     }
 
-    /// Records the stamp of a write, which no other write may have.
+    /// Records the stamp of a write. No other write may have this stamp.
     pub(crate) fn stamped(&mut self, asked: &PendingOperation, stamp: Stamp) -> Result<(), Violation> {
         if self.stamps.insert(stamp) {
             return Ok(());
@@ -251,8 +251,8 @@ impl QuorumCheck {
     }
 }
 
-/// Checks that reads return values whose write began before the read ended. If the map promises it, no such
-/// value was replaced before the read began.
+/// Checks that reads return values whose write began before the read ended. In maps that promise it, the
+/// value of a read must also not have been replaced before the read began.
 fn check_reads(name: &str, key: &KeyHistory) -> Result<(), Violation> {
     let writes = || key.seen.iter().filter(|seen| seen.wrote);
     for read in key.seen.iter().filter(|seen| !seen.wrote) {
@@ -475,7 +475,8 @@ mod tests {
         assert_eq!(rule(small.held("k", true, &lost)), None);
         let other = held([good.clone(), good.clone(), entry(10, Some("8"))]);
         assert_eq!(rule(check.held("k", false, &other)), Some("content"));
-        // All owners may forget a deleted key, but not half of them, and not before its deletion.
+        // All owners together may forget a deleted key. Half of the owners may not, and no owner may before
+        // the deletion.
         let none = held([Entry::nothing(), Entry::nothing(), Entry::nothing()]);
         assert_eq!(rule(check.held("k", true, &none)), Some("durable"));
         write(&mut check, Promise::Atomic, None, (20, 25));

@@ -243,7 +243,7 @@ impl RoutingCheck {
                 format!("process {who} delivered position {position} after position {}", seen.delivered);
             return Err(Violation::new("delivery-ordered", what));
         }
-        // Uniform: even a process that is later called faulty sees all its messages up to here.
+        // Uniform: even a process that is later declared faulty has delivered all earlier messages for it.
         let skipped = self
             .sequence
             .range(seen.delivered + 1..position)
@@ -344,8 +344,8 @@ impl RoutingCheck {
         self.processes.get(&who).is_some_and(|seen| seen.departed)
     }
 
-    /// Checks the claim of `who` to stand at `position`: it has delivered all its messages up to there, and
-    /// no message beyond.
+    /// Checks the claim of `who` to stand at `position`: it has delivered all messages for it up to
+    /// `position`, and no later message.
     pub fn stamped(&self, who: ProcessId, position: u64) -> Result<(), Violation> {
         let delivered = self.processes.get(&who).map_or(0, |seen| seen.delivered);
         let wanting = delivered < position
@@ -363,8 +363,8 @@ impl RoutingCheck {
         Ok(())
     }
 
-    /// Whether a submission may be lost: if all its destinations departed before their deliveries were known,
-    /// if its submitter departed and cannot know, or if the fork of the sequence left it out.
+    /// Whether a submission may be lost: if its submitter departed, if all its destinations departed, if the
+    /// fork of the sequence left it out, or if no living router knows its outcome.
     pub fn may_be_lost(&self, submission: Submission) -> bool {
         let skipped = |seen: &ProcessRecord| seen.skipped.contains(&submission.1);
         let ordered = self.position_of.get(&submission).map(|position| &self.sequence[position]);
@@ -377,8 +377,8 @@ impl RoutingCheck {
             || ordered.is_some_and(|ordered| ordered.destinations.iter().all(|&to| self.has_departed(to)))
     }
 
-    /// Judges a submitter's notice that its message is stable: every destination delivered it or departed. If
-    /// `somebody` is set, at least one destination delivered it.
+    /// Judges a submitter's notice that its message is stable: every destination must have delivered it or
+    /// departed. If `somebody` is set, at least one destination must have delivered it.
     pub fn stable(&self, submission: Submission, somebody: bool) -> Result<(), Violation> {
         let (who, number) = submission;
         let Some(position) = self.position_of.get(&submission) else {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-/// A transaction or a plain call that took effect, or may have.
+/// A transaction or a plain call that took effect, or may have taken effect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unit {
     /// The earliest time at which the unit can have taken effect.

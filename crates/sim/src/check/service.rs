@@ -2,7 +2,7 @@
 //!
 //! Every call has a number. A random number that marks each execution shows which execution a reader saw. So
 //! calls are judged without a model of the service: users see at most one execution of a call, an answered
-//! call is there at the end, and a call that was reported to have no effect is nowhere.
+//! call is there at the end, and a call that was reported to have no effect is not among the executions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) struct ServiceCheck {
     /// Calls that never take effect.
     void: BTreeSet<u64>,
     operations: Vec<Operation>,
-    /// Transactions and plain calls that took effect in one step, or may have.
+    /// Transactions and plain calls that took effect in one step, or may have taken effect.
     units: Vec<Unit>,
     /// Groups of calls, by transaction, that took effect together or not at all.
     together: Vec<Vec<u64>>,
@@ -48,7 +48,7 @@ pub(crate) struct PendingCall {
 pub(crate) struct ClientTransaction {
     /// The earliest time of the transaction's effect.
     pub(crate) at: i64,
-    /// The transaction's calls that were meant to write.
+    /// The calls by which the client wanted to write.
     pub(crate) asked: Vec<u64>,
     /// The answered writes: key and value.
     pub(crate) wrote: Vec<(u64, (u64, u64))>,
@@ -195,8 +195,8 @@ impl ServiceCheck {
         self.void.extend(&deal.asked);
     }
 
-    /// Records a transaction whose commit has an unknown outcome. Its reads count only if the transaction
-    /// took effect, so they are left out.
+    /// Records a transaction whose commit has an unknown outcome. Its reads count only if it took effect, so
+    /// the check leaves them out.
     pub(crate) fn unknown_commit(&mut self, deal: &ClientTransaction) {
         self.units.push(Unit { reads: Vec::new(), ..deal.unit(None) });
         self.operations.extend(deal.operations(None));

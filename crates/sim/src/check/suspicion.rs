@@ -5,8 +5,8 @@ use std::time::Duration;
 use quorate_protocol::{ProcessId, Protocol, wire::Wire};
 use quorate_world::{Violation, World};
 
-/// Judges a suspicion by the process on `machine`. A suspicion for want of a link is allowed: after a sleep
-/// the process dials again, and waits for its turn between dials.
+/// Judges a suspicion by the process on `machine`. The process may suspect a process to which it has no link,
+/// because after a sleep it dials again, with pauses between its dials.
 pub(crate) fn suspicion<P>(world: &World<P>, machine: usize, process: ProcessId) -> Result<(), Violation>
 where
     P: Protocol<Message: Wire>,

@@ -80,13 +80,13 @@ struct MemberRecord {
     safe_at: Position,
     /// Senders of which this process has the later messages, but not some earlier ones.
     gaps: BTreeSet<ProcessId>,
-    /// Members of the view that lacked a safe message when it was delivered here although too few members
+    /// Members of the view that lacked a safe message when this process delivered it although too few members
     /// held it. Such a delivery is right only if these members are suspected, so they must be in no later
     /// view.
     lacking: BTreeSet<ProcessId>,
-    /// Members of the view that lacked a safe message of the present step when it was delivered here. If a
-    /// view begins in this step, the deliveries were right: routers have the messages, and each survivor gets
-    /// them before that view.
+    /// Members of the view that lacked a safe message of the present step when this process delivered it. If
+    /// a view begins in this step, the deliveries were right: routers have the messages, and each survivor
+    /// gets them before that view.
     lacking_this_step: BTreeSet<ProcessId>,
 }
 
@@ -155,7 +155,7 @@ impl ViewCheck {
         self.records.get(&(me, group)).filter(|record| record.view.is_some()).map(|record| &record.history)
     }
 
-    /// Judges that `me` may report an event at this place in the order; zero stands for an event without a
+    /// Checks that `me` may report an event at this place in the order. Zero stands for an event without a
     /// place.
     ///
     /// A process that has lost contact with the routers delivers nothing. But while it joins, its host still
@@ -275,7 +275,8 @@ impl ViewCheck {
             format!("process {me} begins view {number} after view {:?}, which is not earlier", record.view)
         })?;
         for sender in std::mem::take(&mut record.gaps) {
-            // A process that left and joins again in one view is a new member, whose former messages end.
+            // A sender that left and joined again within one view is a new member, so it counts as a sender
+            // that left.
             let has_left = !members.contains(&sender) || view.joined.contains(&sender);
             let told = missing.contains_key(&sender) && has_left;
             judge(told, "FIFO", || {
@@ -354,8 +355,8 @@ impl ViewCheck {
         Ok(())
     }
 
-    /// Records a delivery of `me`. While `me` joins, its host receives the messages that follow the state
-    /// only step by step, after the protocol has delivered them.
+    /// Records a delivery of `me`. While `me` joins (`joins`), the protocol has already delivered the
+    /// messages behind the state, and the host receives them step by step.
     pub(crate) fn delivered(
         &mut self,
         me: ProcessId,

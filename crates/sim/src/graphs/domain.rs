@@ -152,7 +152,7 @@ impl Domain {
             let next = world.now() + GLANCE;
             world.run(self, next, |_, _| false)?;
         }
-        // Waits for a few heartbeats more, to a random point between two heartbeats.
+        // Waits for a few more heartbeats, until a random time between two heartbeats.
         let interval = self.router_settings.paxos.detector.interval;
         let more = self.chance.between(interval * 2, interval * 3);
         let next = world.now() + more;

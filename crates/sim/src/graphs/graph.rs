@@ -97,8 +97,8 @@ impl Graph {
         self.beyond(linked & members, goes) & self.connected(members) != 0
     }
 
-    /// Whether `to` hears of `from` along some chain of members; with `both`, along members that hear each
-    /// other.
+    /// Whether `to` hears of `from` along some chain of members. If `both` is set, the members of the chain
+    /// must hear each other.
     pub fn hears_of(self, members: Set, from: usize, to: usize, both: bool) -> bool {
         let goes = |graph: Graph, one: usize, next: usize| {
             let hears = if both { graph.talk(one, next) } else { graph.passes(one, next) };

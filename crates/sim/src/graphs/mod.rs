@@ -2,23 +2,23 @@
 //!
 //! **Promise.** Suppose that some router of the newest membership can talk both ways with a majority of it,
 //! counting itself. Then clients that can talk both ways with that router, directly or through other routers,
-//! get acknowledgements again within four election timeouts after the graph took effect, and the lead moves
-//! at most once. No router is voted out if the leader hears of it along any chain of routers. If no router
-//! can talk with a majority, no write is lost or falsely acknowledged, and writes continue within the same
-//! time after the cut has healed.
+//! get acknowledgements again within four election timeouts after the graph took effect. Meanwhile the lead
+//! moves at most once. No router is voted out if the leader hears of it along any chain of routers. If no
+//! router can talk with a majority, no write is lost or falsely acknowledged, and writes continue within the
+//! same time after the cut has healed.
 //!
-//! **Method.** The cases enumerate graphs of which router hears which: all directed graphs on three routers
-//! with every leader; all undirected ones on five, and all directed ones on five up to isomorphism, with
-//! every leader and in two numberings (elections prefer the greater id among equals); and every undirected
-//! graph that changes into every other. In each case a domain settles with that leader, the network takes its
-//! shape, clients with links to every router or to a single router write, and at the end the cut heals.
-//! [`Graph`] computes from the graph alone, without a line of the protocols' code, which clients are promised
-//! progress.
+//! **Method.** The cases enumerate graphs that say which router hears which: all directed graphs on three
+//! routers with every leader; all undirected graphs on five routers, and all directed ones up to isomorphism,
+//! with every leader and in two numberings (elections prefer the greater id among equals); and every
+//! undirected graph that changes into every other. In each case a domain settles with that leader, and the
+//! network takes the graph's shape. Clients with links to every router or to a single router write. At the
+//! end the cut heals. [`Graph`] computes from the graph alone, without a line of the protocols' code, which
+//! clients are promised progress.
 //!
 //! **Limits.** Each case draws its random numbers once, so it is one schedule of the many with this graph. In
-//! half of the cases, links that pass one way stay so as long as the shape lasts; in the other half they
-//! break after a while, as TCP's do. The seeds of the other scenarios cover more than five routers, and
-//! shapes that change faster than the promise.
+//! half of the cases, links that pass messages one way last as long as the shape; in the other half they
+//! break after a while, as TCP connections do. The seeds of the other scenarios cover more than five routers,
+//! and shapes that change faster than the promise.
 
 mod case;
 mod domain;

@@ -57,8 +57,8 @@ impl Tamper {
         }
     }
 
-    /// Returns the answers that a router which breaks the rule gives to a message. The correct router gets
-    /// the message only later.
+    /// Returns the answers that a router which breaks the rule gives to a message. The correct router behind
+    /// the adapter gets the message only afterwards.
     pub(crate) fn forged_votes(
         &self,
         me: ProcessId,
@@ -180,7 +180,7 @@ impl Tamper {
         message: rubberband::Message,
     ) -> Option<rubberband::Message> {
         Some(match (self.mutation, message) {
-            // Of all verdicts, only one that answers a question goes to a single process.
+            // A verdict goes to a single process only as the answer to a question.
             (Mutation::VerdictUnanswered, rubberband::Message::Direct(Direct::Verdict { .. }))
                 if matches!(to, Destination::One(_)) =>
             {
@@ -203,7 +203,7 @@ impl Tamper {
                     ..
                 }),
             ) => {
-                // The bytes of an empty list.
+                // These are the bytes of an empty list.
                 let content = Bytes::from_static(&[0]);
                 rubberband::Message::Direct(Direct::Chunk { change, asked, content, next })
             }
@@ -238,7 +238,7 @@ impl Tamper {
     }
 }
 
-/// Returns the same submissions without refutations: each refutation names a position at which there is no
+/// Returns the same submissions, in which each refutation is void because it names a position without a
 /// suspicion.
 fn without_refutations(block: &Bytes) -> Bytes {
     let mut rest = block.slice(NUMBER_AT + 8..);
@@ -296,5 +296,5 @@ fn without_previous(message: &Message) -> Message {
 const TAIL_BLOCKS_AT: usize = 1 + 2 * 20 + 16;
 /// The class of control messages in a block of submissions.
 const CONTROL: u8 = 1;
-/// Interval at which a detector looks at the time.
+/// Interval at which a detector reads the clock.
 const TICK: Duration = Duration::from_millis(50);

@@ -19,8 +19,8 @@ pub fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>>
     current.filter_map(|status| status.members_open).collect()
 }
 
-/// Whether a log continues from its recovery. Records may fail to follow from each other because rot looked
-/// like a torn tail and was cut off. Then a new router begins, as in production.
+/// Whether a router continues from its recovered log. Recovered records may not follow from each other,
+/// because rot looked like a torn tail and was cut off. Then a new router begins, as in production.
 pub fn log_goes_on<P: Protocol, T>(
     world: &mut World<P>,
     machine: usize,
@@ -118,7 +118,7 @@ impl RouterSet {
         })
     }
 
-    /// Returns the targets of faults: all routers, and as an equally likely group the leader alone.
+    /// Returns the targets of faults, in two equally likely groups: all routers, and the leader alone.
     pub fn targets(&self) -> [Vec<usize>; 2] {
         let leader = self.leader.map(|leader| vec![leader.node as usize]);
         [self.machines.clone(), leader.unwrap_or_else(|| self.machines.clone())]
@@ -146,8 +146,8 @@ impl RouterSet {
         !self.members.is_empty()
     }
 
-    /// Whether the members would still have a majority without the process on `machine`, and so would the
-    /// member sets of `open` changes.
+    /// Whether a majority of the members, and of each set of members to which an `open` change would lead,
+    /// would remain without the process on `machine`.
     pub fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,

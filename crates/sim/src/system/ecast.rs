@@ -1,9 +1,9 @@
 //! E-Cast whole: routers that order and route, members that submit, deliver and confirm, and rooms in which
 //! they talk.
 //!
-//! Members join, enter rooms, talk, and are killed; other members report the missing ones. Routers come and
-//! go as in [`paxos`](super::paxos). The seven predicates of correct routing are judged against a naive twin
-//! of the routing.
+//! Members join, enter rooms, talk, and are killed; other members report the dead. Routers come and go as in
+//! [`paxos`](super::paxos). The seven predicates of correct routing are judged against a naive twin of the
+//! routing.
 
 mod end;
 mod events;

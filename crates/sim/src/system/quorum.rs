@@ -3,9 +3,10 @@
 //! sleep, and are cut off. Sites cannot hear each other in one direction; clocks differ, and jump too far.
 //! Each of four maps has its own promise (`settings::MAPS`) and perhaps counters (`counters`); there are
 //! hashes, expiring values, scans and a temporary map (`keys`). In some seeds users reach the small limits of
-//! entries and cells. In most seeds cells compare their keys, so all replicas become equal; in half of these
-//! one cell never asks, in the others all forget deletions in the end. With disks (`disks`) no write
-//! acknowledged at a quorum is lost: power fails, writes are torn, and one cell's bytes rot.
+//! entries and cells. In most seeds cells compare their keys, so all replicas become equal. In half of these
+//! seeds one cell never asks others to compare; in the other half all cells forget deletions in the end. With
+//! disks (`disks`) no write acknowledged at a quorum is lost: power fails, writes are torn, and one cell's
+//! bytes rot.
 
 mod cells;
 mod counters;

@@ -1,11 +1,11 @@
-//! Counts the resends and starved phases of each process since the last look at it.
+//! Counts the resends and the phases without credit of each process since the last look at it.
 
 use std::collections::BTreeMap;
 
 use quorate_protocol::{Protocol, wire::Wire};
 use quorate_world::World;
 
-/// The counters of the process on each machine, as they were when the process was last looked at.
+/// The counters of the process on each machine at the last look at it.
 #[derive(Default)]
 pub(crate) struct ResendCounters(BTreeMap<usize, MachineCounters>);
 

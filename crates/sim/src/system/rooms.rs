@@ -111,8 +111,8 @@ impl Routing for Rooms {
                 if found.processes.is_empty() {
                     return Err(Refusal(room));
                 }
-                // A word is acknowledged to its sender only if at least one member of the room has received
-                // it.
+                // The routers acknowledge a word to its sender only if at least one member of the room has
+                // received it.
                 found.groups.push(u64::MAX >> (64 - found.processes.len()));
             }
             _ => found.processes = config.members.keys().copied().collect(),
@@ -165,7 +165,8 @@ impl Twin for RoomsTwin {
                 self.present = None;
                 return Err(Unroutable::NotMember);
             }
-            // A process that leaves does not receive its own departure; one that joins receives its own join.
+            // A process that leaves does not receive its own departure. A process that joins receives its own
+            // join.
             return Ok(self.present().keys().copied().collect());
         }
         if !self.is_member(sender) {

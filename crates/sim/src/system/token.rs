@@ -44,7 +44,8 @@ impl Protocol for TokenProcess {
     }
 }
 
-/// The workload: introduces each machine to the next. Its field is the last number that any machine held.
+/// The workload, which introduces each machine to the next one. The field is the last number that any machine
+/// held.
 pub(crate) struct Ring(u64);
 
 impl Workload for Ring {

@@ -27,26 +27,26 @@ fn these(numbers: &[usize]) -> Vec<Case> {
     numbers.iter().map(|&number| all[number].clone()).collect()
 }
 
-/// A leader delivered through a router that had once said that it reaches the client. Meanwhile leader and
-/// router had lost each other, and the client waited as long as their link stood. Now a leader counts on a
-/// router's word only while the two talk.
+/// A leader sent deliveries through a router that had once reported that it reaches the client. Later the
+/// leader and this router lost each other, and the client waited until their link broke. Now a leader relies
+/// on a router's report only while the two talk with each other.
 #[test]
 fn what_routers_said_that_are_not_heard_does_not_count() {
     check(&these(&[81, 187, 214, 246, 255, 291, 309, 57_768, 76_152]));
 }
 
-/// A member's submissions were lost with its way to the leader, and the member did not send them again: every
-/// notice put that off, and the leader sent a notice with each new way to the member. A router that reached
-/// the leader itself again did not say so, either. Now only news puts the resending off: an outcome or
-/// credit.
+/// A member lost its way to the leader, and its submissions with it. The member did not send them again,
+/// because every notice put the resending off, and the leader sent a notice with each new way to the member.
+/// A router that could reach the leader again did not tell the member, either. Now only a notice with an
+/// outcome or credit puts the resending off.
 #[test]
 fn what_is_lost_with_a_way_is_sent_again() {
     check(&these(&[1_131, 1_209, 1_606, 2_204]));
 }
 
 /// A router was cut off while other routers joined. It did not know the new routers and sent them nothing, so
-/// the routers voted it out, though the new routers were linked with it. Now a router answers the pulses of
-/// every router that takes it for a member.
+/// they voted it out although they had links to it. Now a router answers the pulses of every router that
+/// considers it a member.
 #[test]
 fn who_is_heard_by_newcomers_stays() {
     check(&these(&[539, 559, 671, 933]));

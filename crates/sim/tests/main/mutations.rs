@@ -57,5 +57,5 @@ fn mutations_have_names_that_lead_back() {
     }
 }
 
-/// Seeds that run before the test looks at their failures. Most mutations fail within these seeds.
+/// Number of seeds that run before the test looks at their failures. Most mutations fail within these seeds.
 const FEW: usize = 8;

@@ -14,8 +14,8 @@ enum Register {
     Atomic,
 }
 
-/// A write or a read of a value, with its start and end. One writer writes 1, 2, 3 … one after another, over
-/// the initial 0.
+/// A write or a read of a value, with its start and end. The only writer writes 1, 2, 3 … one after another,
+/// over the initial 0.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     write: bool,

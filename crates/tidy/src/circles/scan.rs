@@ -122,7 +122,8 @@ fn path(tokens: &[TokenTree], at: usize, content: &mut Content) -> usize {
         path.push(name(next));
         end += 3;
     }
-    // The path belongs to a field, a method, the rest of `<T>::name`, or another crate.
+    // Not a path from this module: it belongs to a field, a method, the rest of `<T>::name`, or another
+    // crate.
     let is_rest = at > 0 && is_punct(tokens.get(at - 1), '.') && !is_range(&tokens[..at]);
     let is_rest = is_rest || at > 1 && is_separator(&tokens[at - 2..at]);
     if !is_rest && (path.len() > 1 || is_taken(tokens, end)) {

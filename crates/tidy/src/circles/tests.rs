@@ -86,7 +86,7 @@ fn names_resolve_through_aliases_and_globs() {
     check(&[root, ("a.rs", "use crate::b::*; pub struct A(B);"), b], &circle);
     check(&[root, ("a.rs", "use crate::b::*; pub struct A; struct B; fn f(b: B) {}"), b], &[]);
     check(&[root, ("a.rs", "use crate::b::{self as c}; pub struct A; fn f() { c::B::f() }"), b], &circle);
-    // The search ends although the modules import all of each other.
+    // The search ends, although each module imports all names of the other.
     let glob = ("b.rs", "use crate::a::*; pub struct B;");
     check(&[root, ("a.rs", "use super::b::*; pub struct A; fn f() { g() }"), glob], &[]);
 }

@@ -63,7 +63,7 @@ struct ModelRun<'a> {
     writes: FxHashMap<u64, Vec<ModelWrite>>,
     timed: Vec<Timed>,
     tape: Tape,
-    /// Inserts that have not ended. Reads do not choose their keys.
+    /// Inserts that have not ended. Reads do not choose the keys of these inserts.
     inserts: BinaryHeap<Reverse<(i64, u64)>>,
 }
 
@@ -161,7 +161,7 @@ impl ModelRun<'_> {
         if is_strong {
             let other = place.neighbour(own);
             let arrives = asked + place.one_way[other] + self.model.places[other].handling(self.random);
-            // The copy answered in time. Otherwise the operation would have taken longer.
+            // The copy answered before the operation ended, because the operation waited for this answer.
             looks[other] = Some((begin + arrives as i64).min(finish - place.one_way[other] as i64));
         }
         self.timed.push(Timed { client, key, start, finish, deed: TimedKind::Read(looks) });

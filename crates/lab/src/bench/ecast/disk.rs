@@ -1,7 +1,8 @@
 //! The order with routers on disk, compared with the bare disk and with the same order in memory.
 //!
 //! The bare disk is measured in the same run: the time of a sync while three files are synced at once, and
-//! the bytes per second of three bare journals that write the size of the messages in flight at a time.
+//! the bytes per second of three bare journals. Each write to these journals is as long as all messages in
+//! flight together.
 
 use std::time::Duration;
 

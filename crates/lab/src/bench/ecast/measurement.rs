@@ -16,7 +16,7 @@ pub(super) struct Measured {
     pub(super) run: EcastRun,
     /// Average number of processors that each process kept busy.
     pub(super) cpu: Vec<(String, f64)>,
-    /// Bytes per message that the busiest router had written to its disk.
+    /// Bytes per message that the system wrote to disks for the busiest router.
     pub(super) disk_bytes_per_message: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Many groups: the time to join them, their cost at rest, and the time until all continue without a member
-//! that died.
+//! Many groups: the time to join them, their cost at rest, and the time until all groups continue without a
+//! member that died.
 
 use std::{
     io::{self, BufRead},

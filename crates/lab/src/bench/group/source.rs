@@ -30,7 +30,7 @@ use crate::bench::child::Child;
 
 /// Number of operations of a run, and of a series.
 const OPERATIONS: usize = 20;
-/// Maximum number of runs of one measurement, if the time suffices.
+/// Maximum number of runs of one measurement. There are fewer runs if the time is over before.
 const RUNS_MAX: usize = 10;
 const ROUTERS: usize = 3;
 const UPDATE_BYTES: usize = 100;
@@ -52,7 +52,8 @@ enum Operations {
 
 /// Routers and processes with members of one group; the first member of the first process sends.
 pub(crate) struct GroupBench {
-    // Declared before the routers, so that it is dropped first and members do not miss the routers.
+    // This field stands before `routers`, so that the processes are dropped first and their members never
+    // lack the routers.
     processes: Vec<Child>,
     _routers: Vec<Child>,
     addresses: Vec<String>,

@@ -155,7 +155,8 @@ impl Replica for Large {
         let (now, mut window) =
             (nanos(), self.window.lock().expect("no thread panics while it holds this lock"));
         window.applied += 1;
-        // A report may have begun a new window after `now` was read.
+        // A report may have begun a new window after `now` was read, so `window.last` may be later than
+        // `now`.
         window.gap = window.gap.max(now.saturating_sub(window.last));
         window.last = now;
         if !origin.own {

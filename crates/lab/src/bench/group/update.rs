@@ -21,8 +21,8 @@ use super::clock::nanos;
 pub(super) struct MemberUpdate {
     sender: u64,
     number: u64,
-    /// The time of the send on [the machine's clock](nanos), for one update in [`TIMED`] and each that was
-    /// sent alone; otherwise 0.
+    /// The time of the send on [the machine's clock](nanos), for one update in [`TIMED`] and for each update
+    /// that was sent alone; 0 for all other updates.
     at: u64,
     /// Whether the update was sent after a pause.
     alone: bool,
@@ -57,10 +57,11 @@ impl<'de> Deserialize<'de> for Padding {
     }
 }
 
-/// One of this number of updates is timed.
+/// Number of updates among which one is timed.
 pub(super) const TIMED: u64 = 16;
 
-/// Maximum length of sender, number, time, mark, and the padding's length, in bytes.
+/// Maximum length of an update without the bytes of its padding: sender, number, time, mark, and the
+/// padding's length, in bytes.
 pub(super) const BYTES_MIN: usize = 25;
 
 impl MemberUpdate {

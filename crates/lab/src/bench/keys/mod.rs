@@ -56,7 +56,7 @@ struct KeysMeasurement {
     per_second: f64,
     p50_us: f64,
     p99_us: f64,
-    /// For every process, the cores used, and the processor time per execution.
+    /// For each process, the number of cores that it used on average, and its processor time per execution.
     processes: BTreeMap<String, ProcessUsage>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Three routers, each an operating-system process on loopback, and a user in the leader's process that keeps
 //! values in flight. A figure of a disk means nothing alone. So the same run measures the disk itself: the
-//! time of a sync while three files are synced at once, and the bytes per second of three bare journals that
-//! write the size of the routers' values in flight at a time.
+//! time of a sync while three files are synced at once, and the bytes per second of three bare journals. Each
+//! write to these journals is as long as all values in flight together.
 //!
 //! With `--kills` nothing is measured: all routers are killed at once under load, repeatedly, and recover
 //! from their disks. No acknowledged value may be lost (`kills`).

@@ -216,7 +216,7 @@ fn router(spec: RouterSpec) -> Result<()> {
         };
         handle.command(ask).ok().context("the protocol thread of a process of the bench has ended")?;
     }
-    // The bench has closed the pipe, or died.
+    // The bench has closed the pipe, or has died.
     Ok(())
 }
 

@@ -130,8 +130,8 @@ impl PaxosReplica {
                     self.own.retain(|(number, ..)| *number >= known);
                 }
                 Event::Removed => std::process::exit(3),
-                // Other events do not concern a user that may propose at any router, and that hands out
-                // its state whole.
+                // This user may propose at any router and hands out its state whole, so it ignores all other
+                // events.
                 _ => {}
             }
         }

@@ -1,10 +1,10 @@
 //! `quorate bench quorum`: consistency against latency, dialled and measured (004).
 //!
 //! Cells and routers are processes on loopback, and clients are threads of the bench, each with a connection
-//! to one of the cells; or the store runs already, and may be Cassandra. Each setting of the dial gets a
-//! fresh map. All keys are written once, clients read and write for a while, and their recorded history is
-//! judged. A setting is a pair of levels, the probabilities of the strong ones, and delays; lists make one
-//! run for each of their members.
+//! to one of the cells. Instead of these cells the bench can measure a store that runs already, which may be
+//! Cassandra. Each setting of the dial gets a fresh map. All keys are written once, clients read and write
+//! for a while, and their recorded history is judged. A setting is a pair of levels, the probabilities of the
+//! strong ones, and delays. If a list of values is given, each value gets a run of its own.
 
 pub(crate) mod rig;
 

@@ -1,4 +1,5 @@
-//! The cost of updates: publishing one, finding its rows, and slowing concurrent reads.
+//! The cost of updates: the time to publish an update and to find its rows, and the slowdown of concurrent
+//! reads.
 
 use std::time::Instant;
 
@@ -192,7 +193,7 @@ fn published(
     Ok((median(publishing), median(whole), changed as f64 / (100 * HUNDREDS) as f64))
 }
 
-/// Makes many updates, a thousand to a batch, with a pinned epoch after each hundred batches.
+/// Makes many updates, a thousand to a batch, and pins an epoch after every hundred batches.
 pub(super) fn grow(
     engine: &mut ScanEngine,
     tickets: &mut Tickets,

@@ -1,7 +1,8 @@
 //! Services on disk, compared with the bare disk and with the same services in memory.
 //!
 //! The bare disk is measured in the same run: the time of a sync while three files are synced at once, and
-//! the bytes per second of three bare journals that write the size of the calls in flight at a time.
+//! the bytes per second of three bare journals. Each write to these journals is as long as all calls in
+//! flight together.
 
 use std::{path::Path, time::Duration};
 

@@ -44,7 +44,7 @@ impl<'a> ServiceBench<'a> {
         ServiceBench::begin(args, place, (REPLICAS, false))
     }
 
-    /// Starts this number of hosts, whose leader pipelines writes or executes one at a time.
+    /// Starts this number of hosts. Their leader pipelines writes, or executes one write at a time.
     pub(super) fn begin(
         args: &'a Args,
         place: Option<&Path>,

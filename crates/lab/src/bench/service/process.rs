@@ -209,7 +209,7 @@ impl Silence {
                     last.1 = Duration::ZERO;
                     say("marked")
                 }
-                // A silence that still lasts counts, too.
+                // A silence that has not ended counts, too.
                 "silence" => say(&format!("{:.1}", last.1.max(last.0.elapsed()).as_secs_f64() * 1e3)),
                 _ => break,
             };
@@ -283,7 +283,7 @@ impl<S: Measured> ServiceLoad<S> {
 }
 
 impl Transact {
-    /// Returns the requests of transaction `number`; without T-Paxos the last one stands for the commit.
+    /// Returns the requests of transaction `number`; without T-Paxos the last request stands for the commit.
     fn asks(self, number: u64, bytes: usize) -> Vec<StoreRequest> {
         let Transact { requests, writes, mode } = self;
         let total = requests + usize::from(mode != Mode::Optimised);

@@ -21,7 +21,7 @@ pub(super) struct Calls {
 /// A host's report about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct HostReport {
-    /// The reason for which a replica of this process ended last, if one did.
+    /// The reason for which a replica of this process ended; `None` if no replica ended.
     pub(super) ended: Option<String>,
     pub(super) serving: bool,
     /// Whether the host leads the echo service.

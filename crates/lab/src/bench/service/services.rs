@@ -204,8 +204,8 @@ impl Service for Store {
     }
 }
 
-/// Keys and values, of which each request touches one, so that transactions on different keys do not wait for
-/// each other.
+/// Keys and values. Each request touches one key, so that transactions on different keys do not wait for each
+/// other.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Accounts {
     values: HashMap<u64, Bytes>,

@@ -83,7 +83,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Conditions 2 and 3: the numbers of orders have no gaps, and the district knows the last one.
+    /// Conditions 2 and 3: the numbers of orders have no gaps, and the district knows the last number.
     fn numbers(
         &mut self,
         districts: &BTreeMap<District, (i64, i64)>,
@@ -140,7 +140,7 @@ impl Findings {
                 );
             }
         }
-        // With condition 6, condition 4 fails only by lines and new orders that belong to no order.
+        // If condition 6 holds, condition 4 can fail only by lines and new orders that belong to no order.
         let strays = lines.keys().chain(new_orders).filter(|key| !orders.contains_key(key)).count();
         if strays > 0 {
             self.half += strays as u64;

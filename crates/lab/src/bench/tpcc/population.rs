@@ -81,7 +81,7 @@ const TABLES: [(&str, &str, &str); 9] = [
     ),
 ];
 
-/// Bytes of rows after which a COPY sends them.
+/// Size of the collected rows at which a COPY sends them, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Creates the tables and fills them.
@@ -216,7 +216,7 @@ impl Population {
     }
 }
 
-/// Draws a number that is more often one of a few numbers than of the others: NURand of clause 2.1.6.
+/// Draws a number. A few numbers come more often than the others: NURand of clause 2.1.6.
 pub(super) fn skewed(random: &mut Pcg64, a: i32, least: i32, most: i32) -> i32 {
     // The specification lets each run choose this constant.
     const C: i32 = 42;

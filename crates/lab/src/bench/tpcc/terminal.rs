@@ -43,7 +43,7 @@ pub(super) struct Totals {
     times: Histogram<u64>,
 }
 
-/// Pause before a terminal connects again, and its bound after several failures.
+/// Pause after a failed attempt to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Time after which a terminal that cannot connect gives up.
@@ -147,7 +147,8 @@ impl Terminals {
                 Ok(Done::RolledBack) => return Ok(false),
                 Err(error) if error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE) => {
                     self.with_totals(|totals| totals.conflicts += 1);
-                    // Transactions that met each other wait for different times.
+                    // Transactions that conflicted with each other wait for different times, so that they do
+                    // not conflict again.
                     conflicts = (conflicts + 1).min(6);
                     let most = 1000_u64 << conflicts;
                     tokio::time::sleep(Duration::from_micros(random.random_range(0..most))).await;

@@ -122,7 +122,8 @@ struct Line {
 pub(super) struct Payment {
     warehouse: i32,
     district: i32,
-    /// The customer's warehouse and district, which are others for one payment in seven.
+    /// The customer's warehouse and district. In one payment of seven, they are not those that get the
+    /// payment.
     of: (i32, i32),
     customer: Customer,
     amount: i64,
@@ -139,7 +140,7 @@ pub(super) enum Customer {
 pub(super) enum Done {
     /// The transaction has committed. The value is the order that it made, if it made one.
     Committed(Option<OrderKey>),
-    /// The transaction was rolled back, as its inputs say.
+    /// The transaction was rolled back, as its inputs demand.
     RolledBack,
 }
 
@@ -172,8 +173,8 @@ impl TpccTransaction {
         matches!(self, TpccTransaction::NewOrder(_))
     }
 
-    /// Executes the statements between BEGIN and COMMIT. The end is what a following COMMIT, or ROLLBACK,
-    /// makes of them.
+    /// Executes the statements between BEGIN and COMMIT. Returns the end of the transaction, provided that
+    /// the caller's next statement, COMMIT or ROLLBACK, succeeds.
     pub(super) async fn execute(&self, client: &Client, statements: &Statements) -> Result<Done, Error> {
         let get = |name| statements.get(name);
         match self {
@@ -235,7 +236,8 @@ impl Customer {
         }
     }
 
-    /// Returns the customer's number. Of several customers of one last name, the middle one is meant.
+    /// Returns the customer's number. If several customers have the last name, returns the number of the
+    /// middle one.
     async fn id(
         &self,
         client: &Client,

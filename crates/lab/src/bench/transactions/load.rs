@@ -53,7 +53,7 @@ pub(crate) struct AccountsConnection {
     lock: Statement,
 }
 
-/// Two accounts, and the cents that go from one to the other.
+/// Two accounts, and the cents that the transfer moves from the first to the second.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer {
     from: i64,

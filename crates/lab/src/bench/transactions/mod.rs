@@ -1,4 +1,5 @@
-//! `quorate bench transactions`: what a transaction costs, beside an update of one row by its key.
+//! `quorate bench transactions`: the cost of a transaction, compared with the cost of an update of one row by
+//! its key.
 //!
 //! A separate load process transfers money between accounts through the SQL door: two updates in one message,
 //! or a block of BEGIN, two updates and COMMIT. Contended transfers favour few accounts, and blocks on one
@@ -67,9 +68,9 @@ struct TransactionsMeasurement {
     conflicts: u64,
     /// Committed updates that the table lacks.
     lost: u64,
-    /// Updates that the table has once too often.
+    /// Updates in the table in addition to the committed updates.
     doubled: u64,
-    /// Money that appeared or disappeared, because a transfer took effect in part.
+    /// Cents that appeared or disappeared, because a transfer took effect in part.
     half: u64,
 }
 
@@ -79,14 +80,14 @@ struct TransactionsBench<'a> {
     args: &'a Args,
 }
 
-/// The counts that tell what took effect.
+/// The sums over all accounts, which tell how many updates took effect.
 #[derive(Clone, Copy)]
 struct Ledger {
     cents: i64,
     moves: i64,
 }
 
-/// The sums of what the checks of all loads found.
+/// The findings of the checks after all loads, added up.
 #[derive(Default)]
 struct Found {
     conflicts: u64,
@@ -128,7 +129,7 @@ impl TransactionsBench<'_> {
         let one_message = together(TransactionKind::OneMessage)?;
         let conversation = together(TransactionKind::Conversation)?;
         let contended = together(TransactionKind::Contended)?;
-        // Conflicts on the hot row have a figure of their own.
+        // The measurement shows conflicts on the hot row separately.
         let mut found_on_hot_row = Found::default();
         let hot_row = self.load(TransactionKind::HotRow, clients, &mut found_on_hot_row)?;
         let attempts = hot_row.succeeded + hot_row.conflicts;

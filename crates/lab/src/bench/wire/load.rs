@@ -1,8 +1,8 @@
 //! The load: connections to one server, each of which sends its next question as soon as it has the rows of
-//! the last.
+//! the last question.
 //!
 //! All connections share one thread, so that the load uses as little as possible of the processors on which
-//! it measures. It prints `measuring` when its warm-up ends, and then its results as one line of JSON.
+//! it measures. The load prints `measuring` when its warm-up ends, and then its results as one line of JSON.
 
 use std::{
     cell::RefCell,

@@ -1,9 +1,9 @@
 //! `quorate bench wire`: the ticket queries through the SQL door of a cluster of real processes.
 //!
 //! A separate load process keeps connections busy with prepared statements of eight templates. Their
-//! constants come from existing rows. It compares the number of rows in every answer with the scan engine's
-//! result. With `--address` the same load queries another server that speaks the protocol and has the same
-//! rows.
+//! constants come from existing rows. The load process compares the number of rows in every answer with the
+//! scan engine's result. With `--address` the same load queries another server that speaks the protocol and
+//! has the same rows.
 
 mod load;
 mod queries;
@@ -110,7 +110,7 @@ struct WireMeasurement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pass_ms: Option<f64>,
     load_seconds: Option<f64>,
-    /// For every process, the cores used, and the processor time per execution.
+    /// For each process, the number of cores that it used on average, and its processor time per execution.
     processes: BTreeMap<String, ProcessUsage>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     slots: Vec<LoadSlot>,

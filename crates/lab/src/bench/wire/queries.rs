@@ -24,7 +24,7 @@ use serde_json::json;
 
 use super::super::tickets::{self, TABLE, Tickets};
 
-/// The conditions of each template, and the types of their parameters.
+/// For each template, its conditions in SQL, and the types of its parameters.
 const TEMPLATES: [(&str, &[Type]); 8] = [
     ("airline = $1 and flight_no = $2 and dep_date = $3", &[Type::Text, Type::Int4, Type::Date]),
     ("last_name = $1 and dep_date >= $2 and dep_date <= $3", &[Type::Text, Type::Date, Type::Date]),

@@ -95,8 +95,8 @@ impl KeyHistory {
             && writes().all(|seen| seen.value.is_some())
     }
 
-    /// Whether no value was written, or a delete that began after all writes of values had ended was
-    /// acknowledged before this time.
+    /// Whether no value was written, or a delete was acknowledged before this time that had begun after all
+    /// writes of values had ended.
     fn is_gone(&self, before: i64) -> bool {
         let writes = || self.seen.iter().filter(|seen| seen.wrote);
         let values = || writes().filter(|seen| seen.value.is_some());

@@ -45,8 +45,8 @@ impl EcastWorkload {
             (0, 0) => Some(lost),
             _ if !self.survivors(stage, world).is_empty() => None,
             (_, 0) => Some(self.operator.lost()),
-            // There is nothing to continue from: every member that delivered anything has crashed, or ended
-            // because it no longer belonged to the domain.
+            // The domain cannot continue: every member that delivered anything has crashed, or ended because
+            // it no longer belonged to the domain.
             _ if self.members.iter().all(|&machine| !has_delivered(world, machine)) => {
                 Some("lost: everybody who had delivered anything")
             }

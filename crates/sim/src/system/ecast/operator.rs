@@ -1,12 +1,12 @@
 //! An operator who lets the domain continue after the loss of a majority of its routers (rule S1), and the
 //! promises of the domain after that.
 //!
-//! Once or several times a run, a majority of the routers is lost at once. Some die for good and come back as
-//! fresh processes. Others are only silent, cut off together with some members, and may continue by
-//! themselves with a majority that nobody else sees. After a while the operator asks one of the routers that
-//! vote and answer to begin another generation. The operator picks any of them, and not the most advanced
-//! router as the tool would, so that more is lost than need be. Fresh routers join this generation, as
-//! supervisors start them.
+//! Once or several times a run, a majority of the routers is lost at once. Some of these routers die for good
+//! and come back as fresh processes. The others are only silent: they are cut off together with some members,
+//! and may continue by themselves with a majority that nobody else sees. After a while the operator asks one
+//! of the routers that vote and answer to begin another generation. The operator picks any of them, and not
+//! the most advanced router as the tool would, so that more is lost than need be. Fresh routers join this
+//! generation, as supervisors start them.
 //!
 //! In some runs all routers die at once. Then the operator asks a fresh router to continue from the members,
 //! and another fresh router if the first one dies, too.
@@ -33,8 +33,8 @@
 //! - *The domain answers again.* When faults end, it has all its routers and members, and orders all
 //!   submissions.
 //!
-//! The domain may lose, and does lose, messages that only cut-off members had delivered, or nobody. Credits
-//! (S7) are not judged here, because they speak of one order.
+//! The domain may lose, and does lose, messages that nobody had delivered, or only members that were cut off.
+//! Credits (S7) are not judged here, because they concern a single order.
 //!
 //! Where all routers die, everybody who had delivered anything may be dead before a fresh router can
 //! begin. Such a run cannot recover, and is judged only until then. It is rare: 8 of the first 1,000 seeds

@@ -88,6 +88,6 @@ impl Settings {
 /// some.
 const CHECKPOINT_BYTES: usize = 24 << 10;
 
-/// Maximum number of stable messages that are kept after an open one. It is small, so that every run keeps
-/// open submissions apart.
+/// Maximum number of stable messages that a router keeps behind an unstable message. It is small, so that in
+/// every run routers keep unstable messages separately.
 const KEPT_MAX: usize = 8;

@@ -40,7 +40,7 @@ pub(crate) struct EcastWorkload {
     pub(super) pending: BTreeMap<(u64, u64), PendingSubmission>,
     /// The time until which each life executes its present deliveries.
     pub(super) busy: BTreeMap<u64, Time>,
-    /// The resend counters of each machine's process, as they were when the process was last looked at.
+    /// The resend counters of each machine's process at the last look at it.
     pub(super) resend_counters: ResendCounters,
     pub(super) words: u64,
     pub(super) tokens: u64,
@@ -105,8 +105,8 @@ impl EcastWorkload {
     ) -> Process {
         if self.members.contains(&machine) {
             let settings = MemberSettings { executes: true, ..MemberSettings::default() };
-            // The first submission makes the process a member. The process gets the request to submit as soon
-            // as it runs.
+            // The first submission makes the process a member, so the process gets the command to submit as
+            // soon as it runs.
             stage.after(world, Duration::ZERO, EcastTimer::Join(machine));
             let kind = Kind::Member(Box::new(Member::new(id, settings)));
             return Process::new(kind, stage.mutation.map(Tamper::new));

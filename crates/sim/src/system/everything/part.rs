@@ -43,8 +43,8 @@ impl<W: Workload<Process = AnyProcess>> Part<W> {
         Part { stage: own, workload, machines: first..world.machines(), joins }
     }
 
-    /// Lets the workload do something on its stage, which has the common routers meanwhile if the part has
-    /// none of its own.
+    /// Calls `work` with the workload and its stage. If the part has no routers of its own, its stage has the
+    /// common routers during the call.
     pub(super) fn with<T>(
         &mut self,
         stage: &mut EverythingStage,
@@ -58,7 +58,7 @@ impl<W: Workload<Process = AnyProcess>> Part<W> {
         result
     }
 
-    /// Asks the workload about its processes.
+    /// Calls `ask` with the workload, its stage and the world, and returns what `ask` returns.
     pub(super) fn seen<T>(
         &self,
         world: &EverythingWorld,

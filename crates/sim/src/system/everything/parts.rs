@@ -1,4 +1,5 @@
-//! The parts of this system, and the way of each event and question to its part.
+//! The parts of this system. Each event, and each question of the stage, goes to the part whose machine it
+//! concerns.
 
 use bytes::Bytes;
 use quorate_protocol::{Peer, ProcessId, Ticket};

@@ -28,7 +28,7 @@ impl Settings {
         let one_of = |values: [usize; 3], by: u64| values[(seed / by % 3) as usize];
         settings.window_bytes = one_of([4 << 10, 1 << 10, 16 << 10], 2);
         settings.ahead_bytes = one_of([2 << 10, 8 << 10, 512], 3);
-        // In every third seed, hosts take long for each step, so that they get several events in one step.
+        // In every third seed, a host takes long for each step, so it gets several events in one step.
         settings.hand_over_bytes = one_of([4 << 10, 1, 64 << 10], 1);
         settings.queue_bytes_max = if seed % 5 < 2 { 2 << 10 } else { 64 << 10 };
         settings.behind_bytes_max = if seed.is_multiple_of(3) { 48 << 10 } else { 1 << 20 };

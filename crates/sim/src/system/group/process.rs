@@ -18,7 +18,7 @@ pub(crate) struct TamperedMember {
     mutation: Option<Mutation>,
     /// Deliveries kept back by a mutation.
     late: Vec<Event>,
-    /// For a mutation, the number behind the last received message of each stream.
+    /// For a mutation: the number after the last received message of each stream.
     next: Streams,
 }
 

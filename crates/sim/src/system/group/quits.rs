@@ -39,7 +39,7 @@ impl GroupWorkload {
         world.command(machine, ask(quit));
     }
 
-    /// Checks the failure of a request whose process was asked to quit.
+    /// Checks the failure of a request to a process that the workload commanded to quit.
     pub(super) fn ended_by_quit(
         &mut self,
         world: &mut GroupWorld,
@@ -57,8 +57,8 @@ impl GroupWorkload {
                 PendingRequest::Join(_) | PendingRequest::Flush(..) | PendingRequest::Save(..),
                 Failure::Wedged,
             ) => {}
-            // A quit does not end a send or a leave as `Wedged`, so the process was dropped before it came to
-            // this request, perhaps in a pause. A dropped process reports nothing more.
+            // A quit never ends a send or a leave with the failure `Wedged`, so the process was dropped
+            // before it came to this request, perhaps in a pause. A dropped process reports nothing more.
             (PendingRequest::Send(..) | PendingRequest::Leave(_), Failure::Wedged) => self.check.ended(me),
             (asked, failure) => {
                 let what = format!(

@@ -49,11 +49,11 @@ pub(super) struct GroupStatus {
     pub(super) quits: bool,
     /// Whether the process leaves once its last checkpoint is kept.
     pub(super) closing: bool,
-    /// Number of messages that the process was asked to send.
+    /// Number of messages that the user has requested from the process.
     pub(super) words: u64,
-    /// Number of messages that the process was asked to send before it joined.
+    /// Number of messages that the user had requested before the process joined.
     pub(super) since: u64,
-    /// The place in the order that the process's messages follow.
+    /// The place of the safe message that the process's next messages follow.
     pub(super) follows: Position,
     /// The seats of the process's members.
     pub(super) seats: Vec<SeatId>,
@@ -63,7 +63,7 @@ pub(super) struct GroupStatus {
     pub(super) inbox: usize,
     /// The process's open claims since it joined, each with its lock and its number.
     claims: Vec<(u8, u64)>,
-    /// The number of all claims of the process.
+    /// The number of all claims that the process has made.
     claimed: u32,
 }
 

@@ -33,13 +33,13 @@ pub(crate) struct GroupWorkload {
     pub(super) check: ViewCheck,
     /// The unanswered requests, by process and id.
     pub(super) pending: BTreeMap<(ProcessId, u64), PendingRequest>,
-    /// Requests that were open when their process was asked to quit the group.
+    /// Requests that were open when the workload commanded their process to quit the group.
     pub(super) quitting: BTreeSet<(ProcessId, u64)>,
     /// The status of each process in each group that it uses.
     pub(super) places: BTreeMap<(ProcessId, u64), GroupStatus>,
     /// The checkpoint files of machines, by group.
     files: BTreeMap<(usize, u64), (Mark, Bytes)>,
-    /// The number of casts of other groups that each process received.
+    /// The number of casts that each process received of groups to which it does not belong.
     pub(super) unwanted: BTreeMap<ProcessId, u64>,
     asked: u64,
     pub(super) words: u64,
@@ -100,7 +100,7 @@ impl GroupWorkload {
             }
             for group in 0..self.settings.groups {
                 let place = self.places.entry((me, group)).or_default();
-                // The host has applied its inbox.
+                // By this step, the host has applied its inbox.
                 place.inbox = 0;
                 if place.may_join() {
                     self.join(stage, world, (machine, me), group);
@@ -136,8 +136,8 @@ impl GroupWorkload {
         let group = stage.chance.below(self.settings.groups);
         let Some(me) = world.id(machine) else { return };
         let Some(place) = self.places.get(&(me, group)) else { return };
-        // This step meets a joining member many times before the member is inside, so such a member quits
-        // with a smaller probability.
+        // Steps find a joining member many times before it is inside, so a joining member quits with a
+        // smaller probability at each step.
         let one_of = if place.inside { 50 } else { 200 };
         if place.may_quit() && stage.chance.below(one_of) == 0 {
             return self.quit(world, (machine, me), group);
@@ -346,7 +346,7 @@ impl GroupWorkload {
                 match result {
                     Ok(outcome) => self.done(world, (machine, me), asked, outcome)?,
                     Err(Failure::Stale(newest)) => self.refused(world, (machine, me), &asked, newest)?,
-                    // The process left, or is dropped; a later event reports it.
+                    // The process left, or routers dropped it; a later event reports which.
                     Err(Failure::NotMember) if matches!(asked, PendingRequest::Save(_, false, _)) => {}
                     Err(_) if matches!(asked, PendingRequest::Kept(..)) => {}
                     Err(Failure::OutOfTouch) => {
@@ -363,7 +363,7 @@ impl GroupWorkload {
                         self.places.entry((me, asked.group())).or_default().moving = false;
                     }
                     Err(failure) if quits => self.ended_by_quit(world, me, &asked, failure)?,
-                    // The process is dropped, and reports nothing more.
+                    // Routers dropped the process, so it reports nothing more.
                     Err(Failure::Wedged | Failure::MaybeApplied | Failure::NotSent) => self.check.ended(me),
                     Err(failure) => {
                         let what = format!(
@@ -409,7 +409,7 @@ impl GroupWorkload {
                 self.check.written(group.0, checkpoint, &history)?;
                 self.files.insert((machine, group.0), (checkpoint, history.encode()));
                 if stage.chance.happens(0.2) {
-                    // The host never reports this checkpoint.
+                    // The host never reports this checkpoint to the process.
                     world.count("checkpoint untold");
                 } else {
                     let id = self.id();

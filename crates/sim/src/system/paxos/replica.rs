@@ -59,7 +59,8 @@ pub(crate) enum PaxosEvent {
     SnapshotMade,
     Removed,
     ChangeRefused,
-    /// A learner of this leader promised a higher ballot, so it can never follow the leader.
+    /// The leader saw that a learner had promised a higher ballot, so the learner can never follow this
+    /// leader.
     OutbidByLearner,
 }
 

@@ -45,7 +45,7 @@ impl MapsWorkload {
         let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
         let fresh = || Resident::new(me, place, settings, offset, world.clock(machine));
         let resident = self.comes_back(machine).unwrap_or_else(fresh);
-        // Cells that never compare forget no deletion, and do not give a lost copy again.
+        // Cells that never compare their keys forget no deletion, and do not replace a lost copy.
         let acts =
             |mutation: &Mutation| *mutation != Mutation::TombstoneCollectedEarly || compares(stage.seed);
         let tamper = stage.mutation.filter(acts).map(Tamper::new);
@@ -124,7 +124,7 @@ impl MapsWorkload {
         }
     }
 
-    /// Whether a cell holds a counter with a tally that has absorbed other tallies.
+    /// Whether a cell holds a counter with a tally that has taken in other tallies.
     fn has_taken_in(&self, world: &QuorumWorld) -> bool {
         let held = self.roster.iter().flat_map(|roster| self.held(roster, world, true));
         let mut entries = held.flat_map(|(.., held)| held);
@@ -147,8 +147,8 @@ impl MapsWorkload {
         [here, there]
     }
 
-    /// Whether the death of the process on `machine` loses nothing: all other cells live and have all their
-    /// entries, and no place is being given away.
+    /// Whether the system loses nothing if the process on `machine` dies: all other cells live and have all
+    /// their entries, and the operator is giving no place away.
     pub(super) fn can_do_without(&self, world: &QuorumWorld, machine: usize) -> bool {
         let Some(roster) = &self.roster else { return false };
         let mut others = roster.layout().cells().filter(|(_, it)| it.peer.id.node as usize != machine);

@@ -48,8 +48,8 @@ impl MapsWorkload {
         key.contains(MARK)
     }
 
-    /// Notes the end of an operation on a counter. Returns whether the outcome says something about the
-    /// count; if not, the operation was not carried out.
+    /// Notes the end of an operation on a counter. Returns whether the operation may have been carried out,
+    /// so that its outcome says something about the count.
     pub(super) fn counted(
         &mut self,
         world: &mut QuorumWorld,

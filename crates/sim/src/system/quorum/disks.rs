@@ -14,7 +14,7 @@ use crate::mutation::Mutation;
 
 /// The processes that recover.
 pub(super) struct Disks {
-    /// The router that founds the domain, or founded it.
+    /// The router that founds the domain, or has founded it.
     founder: Option<usize>,
     /// Recovered cells that are about to start, by machine.
     recovered: BTreeMap<usize, Resident>,

@@ -99,7 +99,7 @@ impl MapsWorkload {
                 let name = format!("{}{NUMBER}{}{NUMBER}{number}", EXTRA.name, map.0);
                 (&EXTRA, name, written, Level::Quorum)
             }
-            // A field that never existed. Its deletion leaves a tombstone nevertheless.
+            // The deletion of a field that never existed leaves a tombstone nevertheless.
             6 => {
                 let name = format!("{}{HASH}{number}{FIELD}absent-{}", kind.name, request_log.asked);
                 (kind, name, OperationKind::Write(None), kind.writes[0])

@@ -36,7 +36,7 @@ impl Operator {
         Operator { chance, skews, skew_max, jump: None, calm_from: Time::ZERO, replacing: None }
     }
 
-    /// Whether a spare is about to take the place of a cell, or may be.
+    /// Whether a spare may be about to take the place of a cell.
     pub(super) fn is_replacing(&self) -> bool {
         self.replacing.is_some()
     }

@@ -31,9 +31,9 @@ pub struct Settings {
     /// Number of hashes, and of keys whose values expire, of each map. With 0, users write only strings and
     /// counters, there are no scans, and there is no temporary map.
     pub hashes: u64,
-    /// Maximum size of an entry in seeds with small limits, in bytes.
+    /// Maximum size of an entry, in bytes, in seeds with small limits.
     pub entry_bytes_few: usize,
-    /// Maximum size of all entries of a cell in seeds with small limits, in bytes.
+    /// Maximum size of all entries of a cell, in bytes, in seeds with small limits.
     pub store_bytes_few: usize,
     /// Time for which a coordinator tries to complete an operation, in milliseconds.
     pub timeout_ms: u64,
@@ -41,12 +41,12 @@ pub struct Settings {
     pub skew_ms: u64,
     /// Time by which stamps may be ahead of a clock, in milliseconds.
     pub skew_ms_max: u64,
-    /// Size of the hints that a coordinator keeps in seeds with few hints, in bytes: so small that the
+    /// Size of the hints that a coordinator keeps, in bytes, in seeds with few hints: so small that the
     /// coordinator gives some hints up.
     pub hint_bytes_few: usize,
-    /// Number of seeds of which one has few hints.
+    /// Number of seeds among which one has few hints.
     pub few_hints_every: u64,
-    /// Number of ten requests for a string that delete the string, if users may delete it.
+    /// Number of requests that delete a string, out of ten requests for strings that users may delete.
     pub deletes: u64,
     /// The disks, if the processes have any.
     pub disk: Option<DiskSettings>,
@@ -113,8 +113,8 @@ impl Settings {
         }
     }
 
-    /// Whether the limits of this seed are small. Cells that never compare would not get the entries that
-    /// they refused.
+    /// Whether the limits of this seed are small. They are never small if the cells do not compare their
+    /// keys, because a cell would then never get the entries that it refused.
     pub(super) fn is_small(&self, seed: u64) -> bool {
         self.hashes > 0 && compares(seed) && seed % 10 < 5
     }

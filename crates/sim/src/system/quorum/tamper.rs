@@ -23,9 +23,9 @@ pub(crate) struct Tamper {
     mutation: Mutation,
     /// The cells that have sent answers.
     heard: BTreeSet<ProcessId>,
-    /// The digests that replace the digests in answers, by the round that asked for them.
+    /// For each round, the digest that replaces the digests in its answers.
     digests: BTreeMap<Round, Expected>,
-    /// The rounds that asked for digests in this turn, each with its key.
+    /// The rounds that asked for digests in this turn, each with the map and the key.
     asked: Vec<(Round, MapId, Bytes)>,
     /// The number of copies of each deletion that have come, by the deletion's stamp.
     copies: BTreeMap<Stamp, u32>,
@@ -152,7 +152,7 @@ impl Tamper {
                 }
                 vec![(from, Message::Cell(partial::Message::Request(request)))]
             }
-            // The cell drops fetched copies that make an entry larger than a client may make it.
+            // The cell drops fetched copies that would make an entry larger than clients may make it.
             (
                 Mutation::CopiesLimited,
                 Message::Cell(partial::Message::Answer {
@@ -232,7 +232,8 @@ impl Tamper {
         }
     }
 
-    /// Ends a turn of the cell. A read that asked no other cell for an entry has it from the cell itself.
+    /// Ends a turn of the cell. If a read has asked no other cell for the whole entry, the cell itself holds
+    /// that entry, and its digest is the expected one.
     pub(super) fn turned(&mut self, resident: &Resident) {
         for (round, map, key) in self.asked.drain(..) {
             let held = resident.cell().replica().entry(map, &key);

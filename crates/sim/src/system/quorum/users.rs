@@ -89,7 +89,7 @@ impl MapsWorkload {
             key: Bytes::from(place),
             level,
             fallback: kind.fallback,
-            // Each user has its own pace.
+            // Each user has its own speed.
             delay: Duration::from_millis(user % 4),
             action,
         };
@@ -190,7 +190,7 @@ impl MapsWorkload {
         if told.is_some_and(|told| told != level) {
             world.count("fell back");
         }
-        // A read that fell back asked too few owners to repair all of them.
+        // A read that fell back to a smaller level asked too few owners to repair all of them.
         if let OperationOutcome::Found { .. } = &outcome
             && told == Some(Level::All)
             && asked.user >= self.settings.users

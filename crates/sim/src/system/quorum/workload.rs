@@ -1,4 +1,4 @@
-//! The workload keeps what the users asked for, and what they know of the order and the cells.
+//! The workload: the requests of the users, and the known facts about the order and the cells.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ pub(crate) struct MapsWorkload {
     pub(super) counters: CounterCheck,
     /// Keys that must still be read at every owner before the end.
     pub(super) unread: Option<BTreeSet<String>>,
-    /// Whether values are long, in seeds with small limits.
+    /// Whether values are padded to a great length, in seeds with small limits.
     pub(super) padded: bool,
     /// The random generator that decides when the temporary map is created and dropped, and from which
     /// machine.

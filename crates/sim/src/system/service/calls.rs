@@ -135,7 +135,8 @@ impl ServiceWorkload {
             }
         };
         self.request_log.open_transactions.insert(command, open_transaction);
-        // Some clients wait longer, so that the calls of other clients come between.
+        // Some clients wait longer, so that calls of other clients come between the requests of a
+        // transaction.
         let most = if stage.chance.happens(0.2) { 20_000 } else { 300 };
         let later = stage.chance.between(Duration::ZERO, Duration::from_micros(most));
         world.command_after(machine, later, call_of(asked));
@@ -288,7 +289,7 @@ impl ServiceWorkload {
     }
 }
 
-/// Returns the keys that a request declares: its key, or none, which stands for all.
+/// Returns the keys that a request declares: its own key, or no key, which stands for all keys.
 fn keys(stage: &mut ServiceStage, key: u64) -> Vec<u64> {
     if stage.chance.happens(0.05) { Vec::new() } else { vec![key] }
 }

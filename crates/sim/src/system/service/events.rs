@@ -25,7 +25,7 @@ impl ServiceWorkload {
             _ if world.id(machine).is_none() => return Ok(()),
             NodeEvent::Typed(_, event) => event,
             NodeEvent::PolicyMismatch { theirs, .. } => {
-                // A process that belongs to the set already ignores the command.
+                // A process that already belongs to the set ignores the command.
                 begin(&theirs).into_iter().for_each(|begin| world.command(machine, ask(begin)));
                 return Ok(());
             }

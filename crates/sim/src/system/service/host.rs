@@ -68,7 +68,7 @@ pub(crate) struct StoreHost {
     taken: Vec<PendingTask<Bytes>>,
     /// The call that was executed last.
     pub(super) latest: u64,
-    /// The time at which the present request will be executed.
+    /// The time until which the host executes the present request.
     busy_until: Option<Time>,
     /// The mutated part of the host, which the adapter of the replica shares.
     pub(super) tamper: Rc<RefCell<HostTamper>>,

@@ -17,9 +17,9 @@ pub(crate) struct HostTamper {
     pub(super) executed: Vec<(u64, Command)>,
     /// The reason for which the executor reverts changes in the present step.
     reverting: Reverting,
-    /// Changes that were undone with their reign, for a replica that forwards them.
+    /// Changes that the host undid when their reign ended, for a replica that forwards them.
     pub(super) reverted: Vec<(u64, Bytes)>,
-    /// Changes of other replicas' reigns, by call.
+    /// Changes that replicas computed in other reigns and forwarded, by call.
     pub(super) forwarded: BTreeMap<u64, Bytes>,
     /// Changes of aborted transactions that are undone only after the next checkpoint, the latest first.
     held: Vec<StoreUndo>,
@@ -92,8 +92,8 @@ impl HostTamper {
         }
     }
 
-    /// Decides whether the store reverts a change that the executor takes back. Returns the change if the
-    /// store reverts it now.
+    /// Decides whether the store reverts a change that the executor undoes. Returns the change if the store
+    /// reverts it now.
     pub(super) fn reverts(&mut self, store: &StoreState, undo: StoreUndo) -> Option<StoreUndo> {
         match (self.mutation, self.reverting) {
             (Some(Mutation::AbortUnreverted), Reverting::Abort)

@@ -44,9 +44,9 @@ impl ServiceWorkload {
         if settings.whole_states {
             return Ok(());
         }
-        // Commits pass the bound on results, because their changes were executed before.
+        // Results of commits may exceed the bound on results, because their changes were executed before.
         let committed = settings.transactions_bytes_max;
-        // An endpoint that executes the store passes on many results at once.
+        // An endpoint that executes the store itself passes on a batch of results at a time.
         let batch = if hosted.has_thread() { 0 } else { RESULT_BATCH_BYTES };
         most("results", replica.results_held(), settings.results_held_max + committed + batch + ONE_RESULT)?;
         let one_batch = settings.log.batch_bytes_max + settings.transaction_bytes_max + ONE_RESULT;

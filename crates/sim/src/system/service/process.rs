@@ -38,7 +38,7 @@ impl EndpointHost for StoreEndpointHost {
     type Successor = NoSuccessor;
 }
 
-/// The adapter asks the replica itself whether its thread may execute.
+/// A latch that is always open, because the adapter asks the replica itself whether its thread may execute.
 #[derive(Default)]
 pub(crate) struct OpenLatch;
 
@@ -50,7 +50,7 @@ impl ResultLatch for OpenLatch {
     fn set(&mut self, _: bool) {}
 }
 
-/// A process that ended leaves no redirect: its machine starts another process.
+/// A redirect that never exists: when a process ends, its machine starts another process.
 pub(crate) enum NoSuccessor {}
 
 impl Successor for NoSuccessor {
@@ -68,7 +68,7 @@ pub(crate) enum Resident {
 /// A replica, or an endpoint that looks for its set before it becomes a replica.
 pub(crate) struct HostedReplica {
     endpoint: StoreEndpoint,
-    /// The thread that executes the service, unless the endpoint does.
+    /// The thread that executes the service; `None` if the endpoint executes the service.
     thread: Option<StoreHost>,
     host_tamper: Rc<RefCell<HostTamper>>,
     /// Names of the orders that the host has carried out and the workload has not counted yet.
@@ -102,7 +102,7 @@ pub(crate) enum ServiceEvent {
     Client(ClientEvent),
     /// A client heard that a call is forgotten.
     Expired(SessionId, u64),
-    /// A client reported something that it cannot know.
+    /// A client reported an outcome that it cannot know.
     Unfounded(String),
 }
 
@@ -185,7 +185,8 @@ pub(crate) fn ask(command: ServiceCommand) -> NodeCommand {
     NodeCommand::Typed(HERE, command)
 }
 
-/// Returns the command with which a process that met a member of a set begins, if the pass is a member's.
+/// Returns the command with which a process begins after it met a member of a set. `None` if the pass
+/// `theirs` is not a member's.
 pub(crate) fn begin(theirs: &[u8]) -> Option<ServiceCommand> {
     Some(ServiceCommand::Begin { set: Set::of_pass(theirs)?, founded: false })
 }
@@ -220,7 +221,7 @@ impl Protocol for Resident {
     fn deadline(&self) -> Option<Time> {
         match self {
             Resident::Replica(hosted) => {
-                // A thread that may not execute waits for the log.
+                // A thread that may not execute waits for the log, and sets no deadline.
                 let thread = hosted.thread.as_ref().and_then(StoreHost::deadline);
                 let thread = thread.filter(|_| hosted.may_execute());
                 hosted.endpoint.deadline().into_iter().chain(thread).min()
@@ -261,8 +262,8 @@ impl HostedReplica {
     }
 
     /// Whether these replicas have learned the same slots, have no work under way, and one of them serves.
-    /// Replicas that have just recovered may be equal and still lack records of their disks, so one must
-    /// serve.
+    /// Replicas that have just recovered may be equal and still lack the records of their disks; if one of
+    /// them serves, they have these records.
     pub(crate) fn are_at_rest(members: &[&HostedReplica]) -> bool {
         members.windows(2).all(|pair| pair[0].replica().chosen() == pair[1].replica().chosen())
             && members.iter().all(|member| member.is_quiet())
@@ -277,7 +278,7 @@ impl HostedReplica {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<StoreEndpoint>, out: &mut dyn Sink<Resident>) {
         let ends = matches!(input, Input::Drained);
         match input {
-            // The deadline may be the thread's alone, and then the endpoint has nothing to do.
+            // The deadline may concern only the thread, and then the endpoint has nothing to do.
             Input::Deadline if self.endpoint.deadline().is_none_or(|due| due > cx.now) => {}
             Input::Receive { from, message } => {
                 let message = self.tampered(from, message, out);

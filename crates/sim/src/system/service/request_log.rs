@@ -13,7 +13,7 @@ pub(super) struct RequestLog {
     pub(super) made: u64,
     pub(super) commands: u64,
     pub(super) under_way: BTreeMap<CommandId, (usize, PendingCall)>,
-    /// The writes, among the calls that were made, that have a key.
+    /// The writes that have a key, among all calls that clients made.
     pub(super) keyed: BTreeSet<u64>,
     /// Calls with keys and an unknown outcome, which another client repeats.
     pub(super) orphans: Vec<PendingCall>,

@@ -51,8 +51,8 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// Maximum number of sessions; small, so that some end.
     pub sessions_max: usize,
-    /// Number of times, in every third seed, that a leader is alone with a client that knows more than the
-    /// leader.
+    /// Number of times that a leader is left alone with a client that knows more than the leader, in every
+    /// third seed.
     pub strandings: u64,
     /// Time that a client waits for an answer, in milliseconds.
     pub wait_ms: u64,

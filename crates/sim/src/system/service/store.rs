@@ -1,7 +1,7 @@
 //! A service that is not deterministic: registers whose values contain random bits.
 //!
-//! A value is the number of the call that wrote it, and some bits that were drawn at its execution. So it
-//! shows the execution that wrote it: two executions of one call differ.
+//! A value is the number of the call that wrote it, and some random bits that were drawn at the execution of
+//! the call. So a value shows which execution wrote it, and two executions of one call differ.
 
 use std::collections::BTreeMap;
 
@@ -61,8 +61,8 @@ impl Effect {
     }
 }
 
-/// A change of the state, as backups apply it. It names the value that it replaces, because it rests on the
-/// state in which it was computed.
+/// A change of the state, as backups apply it. A change is valid only in the state in which it was computed,
+/// so it names the value that it replaces.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct StoreChange {
     pub(super) key: u64,
@@ -96,7 +96,7 @@ impl StoreState {
         };
     }
 
-    /// Returns the change that `undo` takes back, which is the latest of its call.
+    /// Returns the change that `undo` reverts, which is the latest change of its call.
     pub(super) fn change(&self, undo: &StoreUndo) -> Option<Bytes> {
         let effect = self.effects.get(&undo.call).and_then(|them| them.last())?;
         let (written, before) = ((undo.call, effect.chance), effect.before);

@@ -28,9 +28,9 @@ pub(crate) struct Tamper {
     readers: BTreeSet<(SessionId, u64)>,
     /// Calls that a client has sent.
     called: BTreeSet<(SessionId, u64)>,
-    /// The reign that some replica has said it follows.
+    /// A reign that some replica reported to follow.
     followed: Option<Ballot>,
-    /// Reads that came after a confirmation of the reign.
+    /// Reads that arrived after a replica had confirmed the reign.
     known: BTreeSet<u64>,
     /// Executed reads that wait for any confirmation of the reign.
     executed: Vec<(ProcessId, Message)>,

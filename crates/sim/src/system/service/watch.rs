@@ -1,7 +1,7 @@
-//! The messages and the commands of a client, by which its reports about calls are judged.
+//! The messages and the commands of a client. The watch judges the client's reports about calls by them.
 //!
-//! [`Fate::MaybeApplied`] is right in two cases only. Either the call was sent, and its time was over, or it
-//! was sent more than once, and a replica answered that it had forgotten the call.
+//! [`Fate::MaybeApplied`] is right in two cases only. Either the client sent the call and its time was over,
+//! or the client sent the call more than once and a replica answered that it had forgotten the call.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

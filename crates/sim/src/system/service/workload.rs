@@ -1,4 +1,4 @@
-//! The workload keeps what the clients called and heard, and starts the replicas.
+//! The workload: the calls of the clients and their answers, and the start of the replicas.
 
 use std::{collections::BTreeMap, time::Duration};
 

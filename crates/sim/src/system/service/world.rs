@@ -33,8 +33,8 @@ pub(crate) enum Stranding {
     ClientTurns { leader: usize, client: usize },
 }
 
-/// Gives processes without a set, clients, and replicas that know no leader, the addresses of replicas, as
-/// real processes look for them.
+/// Gives the addresses of replicas to processes without a set, to clients, and to replicas that know no
+/// leader, as hosts do in production.
 pub(super) fn look_for_replicas(stage: &ServiceStage, world: &mut ServiceWorld) {
     for machine in 0..world.machines() {
         look_from(stage, world, machine);

@@ -96,7 +96,8 @@ impl EcastWorkload {
         world.count("all routers lost");
     }
 
-    /// Asks a fresh router to continue from the living members. The router may die before it has done so.
+    /// Commands a fresh router to continue from the living members. The router may die before it has begun
+    /// the generation.
     fn refound(&mut self, world: &mut EcastWorld) {
         let fresh = (0..world.machines()).filter(|&machine| match kind(world, machine) {
             Some(Kind::Router(router)) => router.log().can_found(),
@@ -131,8 +132,8 @@ impl EcastWorkload {
         ids.filter(|id| stage.routers.answers(world, *id)).map(|id| id.node as usize).collect()
     }
 
-    /// Chooses the majority of the routers that will be lost soon. Until the loss, the other routers may miss
-    /// the agreements of this majority.
+    /// Chooses the majority of the routers that will be lost soon. Until the loss, the other routers may not
+    /// learn what this majority agrees on.
     fn doom(&mut self, stage: &mut EcastStage, world: &mut EcastWorld) -> bool {
         let chance = &mut self.operator.chance;
         let members = &stage.routers.members;
@@ -157,7 +158,7 @@ impl EcastWorkload {
     /// Loses these machines, most of the routers, and perhaps some members with them.
     fn lose(&mut self, stage: &mut EcastStage, world: &mut EcastWorld, mut lost: Vec<usize>) {
         let chance = &mut self.operator.chance;
-        // The router that was to survive may have died since.
+        // The router that was to survive may have died since the operator chose it.
         let living = stage.routers.members.iter().filter(|id| stage.routers.answers(world, **id));
         let living: Vec<usize> = living.map(|id| id.node as usize).collect();
         if living.iter().all(|machine| lost.contains(machine))

@@ -184,7 +184,7 @@ impl MapsWorkload {
         if let Some((_, old)) = self.operator.replacing
             && layout.number(old).is_none()
         {
-            // The process that asked may have died before it got the outcome.
+            // The process that requested the replacement may have died before it got the outcome.
             world.count("replaced by a spare");
             self.operator.replacing = None;
         }
