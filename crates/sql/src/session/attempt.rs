@@ -86,12 +86,12 @@ impl Session {
         let TransactionBlock::Open(open) = &self.block else { return Err(outside()) };
         let is_strict = open.isolation.is_strict();
         let (trial, attempted) = open.steps.begin(operation, compared, &table.schema, origin, is_strict)?;
-        let again = self.has_deferred().then(|| trial.clone());
+        let again = (self.has_deferred() && origin != Origin::KeyRead).then(|| trial.clone());
         let attempt = match (self.backend.attempt(self.trial_strength(), trial).await, again) {
             // An earlier statement that was deferred may have failed. Then the client gets that failure
             // first.
             (Err(fault @ OperationError::Failed(_)), Some(trial)) if !fault.is_conflict() => {
-                self.settle().await?;
+                Box::pin(self.settle()).await?;
                 self.backend.attempt(self.trial_strength(), trial).await
             }
             (attempt, _) => attempt,
