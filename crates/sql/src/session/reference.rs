@@ -107,7 +107,8 @@ impl Session {
 
     /// Makes checks. Those of one reference are made together.
     pub(super) async fn check_references(&mut self, mut checks: Vec<ReferenceCheck>) -> Result<()> {
-        while let Some(mut check) = checks.pop() {
+        while !checks.is_empty() {
+            let mut check = checks.remove(0);
             let (same, others) = checks.into_iter().partition(|other: &ReferenceCheck| {
                 other.side == check.side && Arc::ptr_eq(&other.upkeep, &check.upkeep)
             });

@@ -52,6 +52,7 @@ use crate::{
     backend::Table,
     budget::{self, MemoryReservation},
     error::{Result, SqlError, code},
+    fault,
     finish::{RowWindow, Rows},
     index::IndexDefinition,
     statement::{
@@ -183,7 +184,7 @@ impl Session {
             };
             self.drop_block();
             if !self.take_conflict() || attempt == ATTEMPTS_MAX {
-                return Err(error);
+                return Err(fault::of_one_statement(error));
             }
             attempt += 1;
         }

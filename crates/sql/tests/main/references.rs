@@ -93,9 +93,8 @@ async fn a_gateway_that_is_behind_learns_of_a_new_reference() {
     assert_eq!(insert.code("insert into line values (2, 9)").await, "23503");
     let (mut delete, mut insert) = (one.behind(), one.behind());
     one.run("alter table line drop constraint line_book_fkey").await.unwrap();
-    assert_eq!(delete.code("delete from book where id = 1").await, "40001", "the child has ended");
+    // The child that these gateways know has ended.
     delete.run("delete from book where id = 1").await.unwrap();
-    assert_eq!(insert.code("insert into line values (2, 9)").await, "40001");
     insert.run("insert into line values (2, 9)").await.unwrap();
 }
 
@@ -204,6 +203,7 @@ async fn two_tables_refer_to_each_other() {
     client.run("insert into hen values (2, 2); insert into egg values (2, 2)").await.unwrap();
     client.run("delete from egg where id = 1").await.unwrap();
     assert_eq!(client.column("select id from hen").await, ["2"]);
+    assert_eq!(client.code("set constraints all immediate").await, "0A000");
     assert_eq!(client.code("drop table hen").await, "2BP01");
     client.run("drop table hen, egg").await.unwrap();
 }
