@@ -103,8 +103,8 @@ impl Transfer {
         Ok(all.enumerate().filter(|(_, schema)| is_wanted(schema)).map(|(place, _)| place).collect())
     }
 
-    /// Refuses tables of which one refers to a table that is not among them. The rows that were restored could
-    /// refer to rows that do not exist.
+    /// Refuses tables of which one refers to a table that is not among them. Its restored rows could refer to
+    /// rows that do not exist.
     fn check_references<'a>(chosen: impl Iterator<Item = &'a Schema> + Clone) -> Result<(), String> {
         for schema in chosen.clone() {
             let is_missing = |parent: &String| !chosen.clone().any(|other| other.name == *parent);

@@ -9,7 +9,11 @@ pub mod lines;
 mod target;
 pub mod tuples;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
 
 use quorate_table::{
     engine::Answer,
@@ -59,7 +63,7 @@ pub struct CopyIn {
     upkeep: Option<Arc<Upkeep>>,
     /// For each unique key, the number of keys that were staged.
     keys: Vec<u64>,
-    /// For each reference, the keys of the staged rows, by their bytes.
+    /// For each reference, the keys of the staged rows, by their bytes; bounded by the memory of the session.
     referenced: Vec<BTreeMap<Vec<u8>, Row>>,
     /// Memory of these keys.
     hold: MemoryReservation,
@@ -210,11 +214,10 @@ impl CopyIn {
         for (parent, keys) in parents.zip(&mut self.referenced) {
             let columns = &parent.reference.columns;
             for row in rows.iter().filter(|row| columns.iter().all(|&column| !row[column].is_null())) {
-                let bytes = key_of(columns.iter().map(|&column| &row[column]));
-                if !keys.contains_key(&bytes) {
+                if let Entry::Vacant(place) = keys.entry(key_of(columns.iter().map(|&column| &row[column]))) {
                     let key: Row = columns.iter().map(|&column| row[column].clone()).collect();
-                    self.hold.grow(weight(&key) + bytes.len())?;
-                    keys.insert(bytes, key);
+                    self.hold.grow(weight(&key) + place.key().len())?;
+                    place.insert(key);
                 }
             }
         }
@@ -266,8 +269,8 @@ impl CopyIn {
         self.staged &= repeated;
     }
 
-    /// Whether the rows become visible in a transaction with others: with their keys in the tables of indexes,
-    /// or with the reads of their parents.
+    /// Whether the rows become visible in a transaction with other statements: with their keys in the tables
+    /// of indexes, or with the reads of their parents.
     pub fn needs_block(&self) -> bool {
         !self.keys.is_empty() || !self.referenced.is_empty()
     }

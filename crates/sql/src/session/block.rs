@@ -7,7 +7,7 @@ use std::{
 
 use quorate_table::{operation::ReceivedResult, schema::KeyRange};
 
-use super::{deferred::DeferredWrite, reference::ReferenceCheck, setting::Settings, steps::Steps};
+use super::{deferred::DeferredWrite, reference_check::ReferenceCheck, setting::Settings, steps::Steps};
 use crate::{
     budget::MemoryReservation,
     error::{Result, SqlError},

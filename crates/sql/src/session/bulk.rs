@@ -8,7 +8,7 @@ use quorate_table::{
 
 use super::{
     Session, StatementOutcome, block::TransactionBlock, deferred::of_table, in_flight::InFlight,
-    reference::ReferenceSide, settle::written_rows, steps::Origin,
+    reference_check::ReferenceSide, settle::written_rows, steps::Origin,
 };
 use crate::{
     backend::OperationError,

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use quorate_table::{schema::Schema, value::Row};
 
-use super::reference::ReferenceCheck;
+use super::reference_check::ReferenceCheck;
 use crate::{backend::Table, budget::MemoryReservation, error::SqlError, statement::write};
 
 /// A write of a block that was not tried.

@@ -7,10 +7,10 @@ use quorate_table::{
 };
 
 /// The values of some columns of a row.
-pub(super) type Key = Vec<Value>;
+pub(super) type KeyValues = Vec<Value>;
 
 /// Returns the values of some columns of a row.
-pub(super) fn key_of_row(columns: &[usize], row: &Row) -> Key {
+pub(super) fn key_of_row(columns: &[usize], row: &Row) -> KeyValues {
     columns.iter().map(|&column| row[column].clone()).collect()
 }
 
@@ -29,9 +29,9 @@ pub(super) fn has_key(schema: &Schema, columns: &[usize], key: &[Value]) -> Expr
 
 /// Returns the condition that a row has one of these keys in some columns, at least one. A key with NULL is
 /// equal to no other.
-pub(super) fn has_any_key(schema: &Schema, columns: &[usize], keys: &[Key]) -> Expr {
+pub(super) fn has_any_key(schema: &Schema, columns: &[usize], keys: &[KeyValues]) -> Expr {
     let keys = keys.iter().filter(|key| !has_null(key));
-    let first = |key: &Key| Expr::constant(key[0].clone(), schema.columns[columns[0]].ty);
+    let first = |key: &KeyValues| Expr::constant(key[0].clone(), schema.columns[columns[0]].ty);
     let listed = Expr::In(Box::new(column_of(schema, columns[0])), keys.clone().map(first).collect());
     match columns {
         [_] => listed,

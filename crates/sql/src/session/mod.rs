@@ -28,6 +28,7 @@ mod locking;
 mod numbers;
 mod read;
 mod reference;
+mod reference_check;
 mod reference_ddl;
 pub mod request;
 mod sequence;

@@ -19,7 +19,10 @@
 //! INITIALLY DEFERRED, the check waits until the results are needed, and until COMMIT at the latest. A row
 //! that has gone by then needs no parent.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use quorate_table::{
     constraint::Reference,
@@ -30,11 +33,12 @@ use quorate_table::{
 use super::{
     Session,
     block::TransactionBlock,
-    key_condition::{Key, column_of, has_any_key, has_null},
+    key_condition::{KeyValues, column_of, has_any_key, has_null},
+    reference_check::{ReferenceCheck, ReferenceSide},
 };
 use crate::{
     backend::Table,
-    budget::{MemoryReservation, weight},
+    budget::weight,
     error::{Result, SqlError},
     statement::upkeep::{ChildReference, ParentReference, Upkeep},
 };
@@ -45,28 +49,6 @@ const FOREIGN_KEY_VIOLATION: &str = "23503";
 /// Maximum number of keys that are read together.
 const KEYS_MAX: usize = 10_000;
 
-/// Keys for which a reference has to be checked.
-pub(super) struct ReferenceCheck {
-    /// The table that was written.
-    table: Arc<Table>,
-    upkeep: Arc<Upkeep>,
-    side: ReferenceSide,
-    /// Whether the check waits for COMMIT.
-    pub(super) waits: bool,
-    keys: Vec<Key>,
-    /// Memory of the keys, freed together with the check.
-    _hold: MemoryReservation,
-}
-
-/// The reference of a check, by its index in the table's [`Upkeep`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReferenceSide {
-    /// The keys must exist in the parent.
-    Parent(usize),
-    /// The keys vanished from the table, and no child may refer to them.
-    Child(usize),
-}
-
 impl Session {
     /// Makes a check of these keys, except those with NULL. `None` if there are none.
     pub(super) fn reference_check(
@@ -74,18 +56,17 @@ impl Session {
         table: &Arc<Table>,
         upkeep: &Arc<Upkeep>,
         (side, waits): (ReferenceSide, bool),
-        keys: impl Iterator<Item = Key>,
+        keys: impl Iterator<Item = KeyValues>,
     ) -> Result<Option<ReferenceCheck>> {
         let mut hold = self.hold();
         let mut distinct = BTreeMap::new();
         for key in keys.filter(|key| !has_null(key)) {
-            let bytes = key_of(&key);
-            if !distinct.contains_key(&bytes) {
-                hold.grow(weight(&key) + bytes.len())?;
-                distinct.insert(bytes, key);
+            if let Entry::Vacant(place) = distinct.entry(key_of(&key)) {
+                hold.grow(weight(&key) + place.key().len())?;
+                place.insert(key);
             }
         }
-        let keys: Vec<Key> = distinct.into_values().collect();
+        let keys: Vec<KeyValues> = distinct.into_values().collect();
         let (table, upkeep) = (table.clone(), upkeep.clone());
         Ok((!keys.is_empty()).then_some(ReferenceCheck { table, upkeep, side, waits, keys, _hold: hold }))
     }
@@ -113,7 +94,7 @@ impl Session {
                 other.side == check.side && Arc::ptr_eq(&other.upkeep, &check.upkeep)
             });
             checks = others;
-            let mut keys: BTreeMap<Vec<u8>, Key> = BTreeMap::new();
+            let mut keys: BTreeMap<Vec<u8>, KeyValues> = BTreeMap::new();
             let all = std::mem::take(&mut check.keys).into_iter();
             for key in all.chain(same.iter().flat_map(|check| check.keys.iter().cloned())) {
                 keys.insert(key_of(&key), key);
@@ -136,7 +117,7 @@ impl Session {
         &mut self,
         table: &Arc<Table>,
         parent: &ParentReference,
-        mut keys: BTreeMap<Vec<u8>, Key>,
+        mut keys: BTreeMap<Vec<u8>, KeyValues>,
     ) -> Result<()> {
         let ParentReference { reference, parent, parent_columns } = parent;
         if let Some(parent) = parent {
@@ -148,7 +129,7 @@ impl Session {
         if keys.is_empty() {
             return Ok(());
         }
-        let missing: Vec<Key> = keys.into_values().collect();
+        let missing: Vec<KeyValues> = keys.into_values().collect();
         let rows = self.keys_in(table, &reference.columns, &missing).await?;
         match rows.first() {
             Some(key) => Err(missing_parent(&table.schema, reference, key)),
@@ -161,13 +142,13 @@ impl Session {
         &mut self,
         table: &Arc<Table>,
         child: &ChildReference,
-        keys: BTreeMap<Vec<u8>, Key>,
+        keys: BTreeMap<Vec<u8>, KeyValues>,
     ) -> Result<()> {
         let ChildReference { reference, child, columns } = child;
-        let vanished: Vec<Key> = keys.into_values().collect();
+        let vanished: Vec<KeyValues> = keys.into_values().collect();
         let sought = converted(&child.schema, &reference.columns, vanished.iter());
         let referring = self.keys_in(child, &reference.columns, &sought).await?;
-        let mut referring: BTreeMap<Vec<u8>, Key> =
+        let mut referring: BTreeMap<Vec<u8>, KeyValues> =
             referring.into_iter().map(|key| (key_of(&key), key)).collect();
         if referring.is_empty() {
             return Ok(());
@@ -188,7 +169,12 @@ impl Session {
     }
 
     /// Returns those of some keys that rows of a table have, one for each row.
-    async fn keys_in(&mut self, table: &Arc<Table>, columns: &[usize], keys: &[Key]) -> Result<Vec<Key>> {
+    async fn keys_in(
+        &mut self,
+        table: &Arc<Table>,
+        columns: &[usize],
+        keys: &[KeyValues],
+    ) -> Result<Vec<KeyValues>> {
         let mut found = Vec::new();
         for keys in keys.chunks(KEYS_MAX) {
             let filter = has_any_key(&table.schema, columns, keys);
@@ -212,9 +198,9 @@ pub(super) fn missing_parent(schema: &Schema, reference: &Reference, key: &[Valu
 pub(super) fn converted<'k>(
     schema: &Schema,
     columns: &[usize],
-    keys: impl Iterator<Item = &'k Key>,
-) -> Vec<Key> {
-    let convert = |key: &Key| {
+    keys: impl Iterator<Item = &'k KeyValues>,
+) -> Vec<KeyValues> {
+    let convert = |key: &KeyValues| {
         let values = key.iter().zip(columns).map(|(value, &column)| {
             let ty = schema.columns[column].ty;
             match value.as_integer() {

@@ -14,13 +14,16 @@
 //!                                       @53  8 has 3, line refers   ◀───  bound again: 23503
 //! ```
 //!
-//! **The end of a reference** needs no new number of the parent. A gateway that is behind still asks the child
-//! by its earlier number, which has ended with the reference. So that statement is refused, too.
+//! **The end of a reference** needs no new number of the parent. A gateway that is behind still asks the
+//! child by its earlier number, which has ended with the reference. So that statement is refused, too.
 //!
-//! **Rows of before.** ADD FOREIGN KEY first makes the reference, so that no statement can break it from that
+//! **Existing rows.** ADD FOREIGN KEY first makes the reference, so that no statement can break it from that
 //! position on. Then the session looks for rows that break it. If there are any, it takes the reference back.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use quorate_table::{
     alter::Alteration,
@@ -34,7 +37,7 @@ use quorate_table::{
 
 use super::{
     Session,
-    key_condition::{Key, column_of, has_any_key},
+    key_condition::{KeyValues, column_of, has_any_key},
     reference::{converted, missing_parent},
 };
 use crate::{
@@ -156,15 +159,14 @@ impl Session {
         let filter = Expr::all(reference.columns.iter().map(has_value).collect());
         let mut stream = self.read_keys(child, &reference.columns, filter).await?;
         let mut hold = self.hold();
-        let mut keys: BTreeMap<Vec<u8>, Key> = BTreeMap::new();
+        let mut keys: BTreeMap<Vec<u8>, KeyValues> = BTreeMap::new();
         while let Some(piece) = next_of(&mut stream.parts).await {
             let answer = piece.and_then(|piece| piece.answer()).map_err(fault::read_error)?;
             let Answer::Rows(rows) = answer else { continue };
             for row in rows {
-                let bytes = key_of(&row);
-                if !keys.contains_key(&bytes) {
-                    hold.grow(weight(&row) + bytes.len())?;
-                    keys.insert(bytes, row);
+                if let Entry::Vacant(place) = keys.entry(key_of(&row)) {
+                    hold.grow(weight(&row) + place.key().len())?;
+                    place.insert(row);
                 }
             }
             if keys.len() >= KEYS_MAX {
@@ -176,12 +178,12 @@ impl Session {
     }
 
     /// Fails if one of these keys of the child is not in the parent.
-    async fn look_up(&mut self, look: &Look<'_>, mut keys: BTreeMap<Vec<u8>, Key>) -> Result<()> {
+    async fn look_up(&mut self, look: &Look<'_>, mut keys: BTreeMap<Vec<u8>, KeyValues>) -> Result<()> {
         let Look { child, reference, parent, parent_columns } = look;
         for number in 0..LOOKS {
             if number > 0 && !keys.is_empty() {
                 // Only keys that the child still has.
-                let sought: Vec<Key> = keys.values().cloned().collect();
+                let sought: Vec<KeyValues> = keys.values().cloned().collect();
                 let found = self.found(child, &reference.columns, &sought).await?;
                 keys = found.into_iter().map(|key| (key_of(&key), key)).collect();
             }
@@ -200,7 +202,12 @@ impl Session {
     }
 
     /// Returns those of some keys that rows of a table have.
-    async fn found(&mut self, table: &Table, columns: &[usize], keys: &[Key]) -> Result<Vec<Key>> {
+    async fn found(
+        &mut self,
+        table: &Table,
+        columns: &[usize],
+        keys: &[KeyValues],
+    ) -> Result<Vec<KeyValues>> {
         let mut found = Vec::new();
         if keys.is_empty() {
             return Ok(found);

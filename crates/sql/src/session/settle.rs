@@ -30,7 +30,7 @@ use super::{
     Session, StatementOutcome,
     block::TransactionBlock,
     deferred::{DeferredWrite, StatementPart, WriteResult},
-    reference::ReferenceCheck,
+    reference_check::ReferenceCheck,
     steps::Origin,
 };
 use crate::{

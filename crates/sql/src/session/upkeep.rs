@@ -19,11 +19,11 @@
 //! such a row meanwhile, nothing takes effect. Outside of a block the gateway then begins again; in a block
 //! the client receives 40001.
 //!
-//! **References** are checked by reads of the other table ([`super::reference`]). ON DELETE and ON UPDATE with
-//! an action are further writes, of the child table, which have constraints of their own.
+//! **References** are checked by reads of the other table ([`super::reference`]). ON DELETE and ON UPDATE
+//! with an action are further writes, of the child table, which have constraints of their own.
 //!
-//! **Uniqueness** is judged when the statement ends: all old keys are deleted before new keys are inserted, so
-//! rows can exchange their keys.
+//! **Uniqueness** is judged when the statement ends: all old keys are deleted before new keys are inserted,
+//! so rows can exchange their keys.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -41,8 +41,9 @@ use quorate_table::{
 use super::{
     Session, StatementOutcome,
     deferred::{StatementPart, of_table},
-    key_condition::{Key, column_of, has_any_key, has_key, has_null, key_of_row},
-    reference::{ReferenceCheck, ReferenceSide, converted},
+    key_condition::{KeyValues, column_of, has_any_key, has_key, has_null, key_of_row},
+    reference::converted,
+    reference_check::{ReferenceCheck, ReferenceSide},
     settle::written_rows,
     steps::Origin,
     upsert::UpsertDecision,
@@ -67,7 +68,12 @@ use crate::{
 /// Maximum number of attempts of a statement whose rows other transactions change meanwhile.
 const ATTEMPTS_MAX: usize = 8;
 
-/// The result of a write: the number of rows, the rows of RETURNING, and their memory. Empty if it is deferred.
+/// Maximum number of attempts of INSERT … ON CONFLICT after a key exists that was not there when the gateway
+/// read the keys.
+const UPSERT_ATTEMPTS_MAX: usize = 3;
+
+/// The result of a write: the number of rows, the rows of RETURNING, and their memory. Empty if the write is
+/// deferred.
 type WriteSum = (u64, Vec<Row>, MemoryReservation);
 
 /// A write of a table, and what its constraints need.
@@ -82,10 +88,10 @@ struct TableWrite<'a> {
     hold: MemoryReservation,
 }
 
-/// What a write leaves to be done behind it.
+/// The writes and checks that follow from a write.
 #[derive(Default)]
 struct Consequences {
-    /// Writes of child tables.
+    /// Writes of child tables; bounded by the memory of the session, which holds the keys.
     writes: VecDeque<(Arc<Table>, Operation)>,
     checks: Vec<ReferenceCheck>,
 }
@@ -99,24 +105,24 @@ struct OldRows {
 
 impl OldRows {
     /// Returns the old keys in some columns.
-    fn old<'r>(&'r self, columns: &'r [usize]) -> impl Iterator<Item = Key> + 'r {
+    fn old_keys<'r>(&'r self, columns: &'r [usize]) -> impl Iterator<Item = KeyValues> + 'r {
         self.keys(columns, 0)
     }
 
     /// Returns the new keys in some columns.
-    fn new<'r>(&'r self, columns: &'r [usize]) -> impl Iterator<Item = Key> + 'r {
+    fn new_keys<'r>(&'r self, columns: &'r [usize]) -> impl Iterator<Item = KeyValues> + 'r {
         self.keys(columns, self.columns.len())
     }
 
-    fn keys<'r>(&'r self, columns: &'r [usize], from: usize) -> impl Iterator<Item = Key> + 'r {
+    fn keys<'r>(&'r self, columns: &'r [usize], from: usize) -> impl Iterator<Item = KeyValues> + 'r {
         let place = |column: &usize| from + self.columns.binary_search(column).expect("the column was read");
         let places: Vec<usize> = columns.iter().map(place).collect();
         self.rows.iter().map(move |row| key_of_row(&places, row))
     }
 
     /// Returns the old and the new keys of those rows whose key changes.
-    fn changes(&self, columns: &[usize]) -> Vec<(Key, Key)> {
-        let both = self.old(columns).zip(self.new(columns));
+    fn changes(&self, columns: &[usize]) -> Vec<(KeyValues, KeyValues)> {
+        let both = self.old_keys(columns).zip(self.new_keys(columns));
         both.filter(|(old, new)| key_of(old) != key_of(new)).collect()
     }
 }
@@ -160,6 +166,7 @@ impl Session {
         operation: Operation,
         returned: ReturnedRows,
     ) -> Result<WriteSum> {
+        let is_upsert = matches!(operation, Operation::Upsert { .. });
         let mut attempt = 1;
         loop {
             let began = self.statement_began;
@@ -183,7 +190,11 @@ impl Session {
                 Err(error) => error,
             };
             self.drop_block();
-            if !self.take_conflict() || attempt == ATTEMPTS_MAX {
+            // Another transaction may have added the key between the read and the write. A key that ON
+            // CONFLICT does not name fails again.
+            let may_be_race =
+                is_upsert && error.code == code::UNIQUE_VIOLATION && attempt < UPSERT_ATTEMPTS_MAX;
+            if !(self.take_conflict() || may_be_race) || attempt == ATTEMPTS_MAX {
                 return Err(fault::of_one_statement(error));
             }
             attempt += 1;
@@ -261,10 +272,11 @@ impl Session {
                 let delete = Operation::Delete { table: table.id, filter, returning };
                 let sum = self.main_part(delete, write).await?;
                 let keys = upkeep.uniques.iter();
-                let keys = keys.map(|unique| (unique, old.old(&unique.columns).collect())).collect();
+                let keys = keys.map(|unique| (unique, old.old_keys(&unique.columns).collect())).collect();
                 self.change_keys(statement, table, keys, Vec::new()).await?;
                 for (number, child) in upkeep.children.iter().enumerate() {
-                    let vanished: Vec<Key> = old.old(&child.columns).filter(|key| !has_null(key)).collect();
+                    let vanished: Vec<KeyValues> =
+                        old.old_keys(&child.columns).filter(|key| !has_null(key)).collect();
                     self.deleted(table, upkeep, number, vanished, consequences)?;
                 }
                 Ok(sum)
@@ -332,7 +344,7 @@ impl Session {
         let schema = &table.schema;
         let arbiters = arbiters(statement, table, upkeep);
         let keys = |columns: &Vec<usize>| {
-            let keys: Vec<Key> = rows.iter().map(|row| key_of_row(columns, row)).collect();
+            let keys: Vec<KeyValues> = rows.iter().map(|row| key_of_row(columns, row)).collect();
             has_any_key(schema, columns, &keys)
         };
         let filter = Expr::any(arbiters.iter().map(keys).collect());
@@ -348,7 +360,7 @@ impl Session {
         for unique in &upkeep.uniques {
             let key = |row: &Row| key_of_row(&unique.columns, row);
             let both = changes.iter().map(|change| (key(change.old), key(&change.new)));
-            let (old, new): (Vec<Key>, Vec<Key>) =
+            let (old, new): (Vec<KeyValues>, Vec<KeyValues>) =
                 both.filter(|(old, new)| key_of(old) != key_of(new)).unzip();
             removed_keys.push((unique, old));
             added_keys.push((unique, keys_of(unique, &added).into_iter().chain(new).collect()));
@@ -388,7 +400,7 @@ impl Session {
         table: &Arc<Table>,
         upkeep: &Arc<Upkeep>,
         number: usize,
-        keys: impl Iterator<Item = Key>,
+        keys: impl Iterator<Item = KeyValues>,
         consequences: &mut Consequences,
     ) -> Result<()> {
         let waits = upkeep.parents[number].reference.deferral == Deferral::Deferred;
@@ -403,7 +415,7 @@ impl Session {
         table: &Arc<Table>,
         upkeep: &Arc<Upkeep>,
         number: usize,
-        vanished: Vec<Key>,
+        vanished: Vec<KeyValues>,
         consequences: &mut Consequences,
     ) -> Result<()> {
         let child = &upkeep.children[number];
@@ -430,7 +442,7 @@ impl Session {
         table: &Arc<Table>,
         upkeep: &Arc<Upkeep>,
         (number, action): (usize, ReferenceAction),
-        vanished: Vec<Key>,
+        vanished: Vec<KeyValues>,
         consequences: &mut Consequences,
     ) -> Result<()> {
         if action != ReferenceAction::SetDefault {
@@ -445,12 +457,13 @@ impl Session {
         table: &Arc<Table>,
         upkeep: &Arc<Upkeep>,
         number: usize,
-        changes: Vec<(Key, Key)>,
+        changes: Vec<(KeyValues, KeyValues)>,
         consequences: &mut Consequences,
     ) -> Result<()> {
         let child = &upkeep.children[number];
         let action = child.reference.on_update;
-        let changes: Vec<(Key, Key)> = changes.into_iter().filter(|(old, _)| !has_null(old)).collect();
+        let changes: Vec<(KeyValues, KeyValues)> =
+            changes.into_iter().filter(|(old, _)| !has_null(old)).collect();
         if matches!(action, ReferenceAction::NoAction | ReferenceAction::Restrict) || changes.is_empty() {
             let vanished = changes.into_iter().map(|(old, _)| old).collect();
             return self.forbids_children(table, upkeep, (number, action), vanished, consequences);
@@ -491,7 +504,7 @@ impl Session {
         table: &Arc<Table>,
         upkeep: &Arc<Upkeep>,
         (number, action): (usize, ReferenceAction),
-        vanished: Vec<Key>,
+        vanished: Vec<KeyValues>,
         consequences: &mut Consequences,
     ) -> Result<()> {
         let is_deferred = upkeep.children[number].reference.deferral == Deferral::Deferred;
@@ -533,8 +546,8 @@ impl Session {
         &mut self,
         statement: &Write,
         owner: &Arc<Table>,
-        removed: Vec<(&UniqueKey, Vec<Key>)>,
-        added: Vec<(&UniqueKey, Vec<Key>)>,
+        removed: Vec<(&UniqueKey, Vec<KeyValues>)>,
+        added: Vec<(&UniqueKey, Vec<KeyValues>)>,
     ) -> Result<()> {
         for (unique, keys) in removed {
             if keys.iter().all(|key| has_null(key)) {
@@ -663,7 +676,7 @@ fn arbiters(statement: &Write, table: &Table, upkeep: &Upkeep) -> Vec<Vec<usize>
 }
 
 /// Returns the keys of rows. Some may have NULL.
-fn keys_of(unique: &UniqueKey, rows: &[Row]) -> Vec<Key> {
+fn keys_of(unique: &UniqueKey, rows: &[Row]) -> Vec<KeyValues> {
     rows.iter().map(|row| key_of_row(&unique.columns, row)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! INSERT … ON CONFLICT of a table whose constraints concern other tables: what becomes of each row.
+//! INSERT … ON CONFLICT of a table whose constraints concern other tables: decides about each row.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use quorate_table::{
 
 use crate::error::{Result, SqlError, code};
 
-/// What INSERT … ON CONFLICT does.
+/// The effects of an INSERT … ON CONFLICT.
 pub(super) struct UpsertDecision<'a> {
     /// The rows to add.
     pub(super) added: Vec<Row>,

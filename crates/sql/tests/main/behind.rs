@@ -1,4 +1,4 @@
-//! A gateway that is behind: it shows the tables of before, until the cluster refuses one of its statements
+//! A gateway that is behind: it shows earlier tables, until the cluster refuses one of its statements
 //! because a table has ended.
 
 use std::sync::{Arc, Mutex, PoisonError};

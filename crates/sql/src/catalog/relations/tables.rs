@@ -50,8 +50,8 @@ pub(super) fn classes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
         row.extend([
             ("relam", Datum::int8(oid::HEAP)),
             ("relhasindex", Datum::bool(has_index(context, table))),
-            // In PostgreSQL, triggers enforce references on both sides. psql asks for these references only if
-            // a table has triggers.
+            // In PostgreSQL, triggers enforce references on both sides. psql asks for the references of a
+            // table only if the table has triggers.
             (
                 "relhastriggers",
                 Datum::bool(schema.references().next().is_some() || parents.contains(&*schema.name)),
