@@ -26,6 +26,7 @@ mod result;
 mod scan;
 mod service;
 mod spawned;
+mod sql_load;
 mod tickets;
 mod tpcc;
 mod transactions;
@@ -67,7 +68,7 @@ enum Bench {
     GroupProcess(group::GroupProcessArgs),
     Keys(keys::Args),
     #[command(hide = true)]
-    KeysLoad(keys::LoadArgs),
+    KeysLoad(sql_load::LoadArgs),
     #[command(hide = true)]
     MirrorProcess(machine::MirrorArgs),
     Paxos(paxos::Args),
@@ -81,7 +82,7 @@ enum Bench {
     Tpcc(tpcc::Args),
     Transactions(transactions::Args),
     #[command(hide = true)]
-    TransactionsLoad(transactions::LoadArgs),
+    TransactionsLoad(sql_load::LoadArgs),
     Tune(tune::Args),
     Wire(wire::Args),
     #[command(hide = true)]
@@ -108,7 +109,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Group(args) => group::run(args),
         Bench::GroupProcess(args) => group::run_process(args),
         Bench::Keys(args) => keys::run(&args),
-        Bench::KeysLoad(args) => keys::run_load(&args),
+        Bench::KeysLoad(args) => sql_load::run_load::<keys::KeysLoad>(&args),
         Bench::MirrorProcess(args) => machine::run_mirror(&args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
@@ -118,7 +119,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::ServiceProcess(args) => service::run_process(&args),
         Bench::Tpcc(args) => tpcc::run(&args),
         Bench::Transactions(args) => transactions::run(&args),
-        Bench::TransactionsLoad(args) => transactions::run_load(&args),
+        Bench::TransactionsLoad(args) => sql_load::run_load::<transactions::TransactionsLoad>(&args),
         Bench::Tune(args) => tune::run(&args),
         Bench::Wire(args) => wire::run(args),
         Bench::WireLoad(args) => wire::run_load(&args),

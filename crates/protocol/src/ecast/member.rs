@@ -27,6 +27,7 @@ use crate::{
     admission::NotAdmitted,
     id::{Generation, Peer, ProcessId},
     paxos,
+    relay::leader_last,
     seam::{Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
@@ -291,13 +292,9 @@ impl Member {
         self.routers.ids()
     }
 
-    /// Returns the routers in the order in which they should relay links for this process. The leader comes
-    /// last, because it has the most work.
+    /// Returns the routers in the order in which they should relay links for this process.
     pub fn relays(&self) -> Vec<ProcessId> {
-        let leader = self.leader();
-        let mut routers: Vec<ProcessId> = self.routers().collect();
-        routers.sort_by_key(|router| (Some(*router) == leader, *router));
-        routers
+        leader_last(self.routers(), self.leader())
     }
 
     /// Whether data messages wait for credit to be sent.

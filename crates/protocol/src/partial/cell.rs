@@ -80,8 +80,6 @@ pub enum Command {
     Operate(Operation),
     /// Lists some keys of a map. Ends in exactly one [`Event::Scanned`].
     Scan(Scan),
-    /// Sets the layout that the order has decided. An earlier version is ignored. Ends in [`Event::Laid`].
-    Lay(Layout),
     /// Sets the clock's offset: the wall clock less the boot-time clock, in nanoseconds.
     Adjust(i64),
 }
@@ -106,11 +104,6 @@ pub enum Event {
     /// This coordinator gave up hints for this cell, which therefore lacks writes. Emitted once for each
     /// cell.
     Lacks(CellNumber),
-    /// The version of the present layout.
-    Laid(LayoutVersion),
-    /// This cell's arrival has ended, and the order should announce this to all cells. The event is emitted
-    /// again until the order has announced it.
-    Complete(CellNumber),
 }
 
 /// The state of a cell, for operators.
@@ -173,6 +166,8 @@ pub struct Cell {
     /// The cells that can be asked.
     reachable: BTreeSet<CellNumber>,
     arrival: Option<Arrival>,
+    /// The number of this cell, if its arrival has ended and the order should announce this to all cells.
+    complete: Option<CellNumber>,
     horizons: Horizons,
     repair: Repair,
     beat_at: Time,
@@ -209,6 +204,7 @@ impl Cell {
             linked: BTreeSet::new(),
             reachable: BTreeSet::new(),
             arrival: None,
+            complete: None,
             horizons: Horizons::default(),
             repair: Repair::new(settings.repair, now),
             beat_at: now,
@@ -256,10 +252,17 @@ impl Cell {
         self.numbers.get(&self.me).copied()
     }
 
-    fn lay(&mut self, cx: &mut Context<'_>, layout: Layout, out: &mut dyn Sink<Cell>) {
+    /// Returns this cell's number if its arrival has ended since the last call, so that the order should
+    /// announce this to all cells. The cell reports this again until the order has announced it.
+    pub fn take_complete(&mut self) -> Option<CellNumber> {
+        self.complete.take()
+    }
+
+    /// Sets the layout that the order has decided. An earlier version is ignored.
+    pub fn lay(&mut self, cx: &mut Context<'_>, layout: Layout, out: &mut dyn Sink<Cell>) {
         let now = cx.now;
         if layout.version() <= self.layout.version() {
-            return out.emit(Event::Laid(self.layout.version()));
+            return;
         }
         let before = std::mem::replace(&mut self.layout, layout);
         let same_cells = self.layout.cells().eq(before.cells());
@@ -290,7 +293,6 @@ impl Cell {
         self.coordinate(cx, out, |coordinator, turn| coordinator.adopt(&fresh, turn));
         self.scan(now, out, |scans, _, context| scans.adopt(context));
         self.arrive(now, out);
-        out.emit(Event::Laid(self.layout.version()));
     }
 
     /// Adopts a changed set of cells: reaches and watches new cells, and forgets cells that are gone.
@@ -321,7 +323,7 @@ impl Cell {
         let ends = arrival.tick(now, layout, || coordinator.next_round(), &mut requests);
         self.ask(requests, out);
         if ends && self.journal.as_mut().is_none_or(CellJournal::arrive) {
-            out.emit(Event::Complete(me));
+            self.complete = Some(me);
         }
     }
 
@@ -482,7 +484,6 @@ impl Protocol for Cell {
                 let patience = self.settings.patience.timeout;
                 self.scan(cx.now, out, |scans, round, context| scans.begin(scan, round, patience, context));
             }
-            Input::Command(Command::Lay(layout)) => self.lay(cx, layout, out),
             Input::Command(Command::Adjust(offset)) => self.clock.adjust(offset),
             Input::Deadline => {
                 self.beat(cx.now, out);

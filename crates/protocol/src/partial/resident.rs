@@ -20,13 +20,10 @@ use thiserror::Error;
 
 use super::{
     cell::{self, Cell, Settings, Status},
-    id::{CellNumber, Site},
+    id::Site,
     journal::{Past, Record, Unrecoverable},
-    layout::Layout,
     message,
-    operation::{Operation, OperationOutcome},
     routing::{Change, ChangeRefusal, Maps, Roster},
-    scan::{Scan, Scanned},
     token::Token,
 };
 use crate::{
@@ -77,10 +74,8 @@ pub struct JoinOptions {
 pub enum Command {
     /// Names processes that may be routers. This command has no answer.
     Seeds(Vec<Peer>),
-    /// Coordinates this operation. Ends in exactly one [`Event::Ended`].
-    Operate(Operation),
-    /// Lists some keys of a map. Ends in exactly one [`Event::Scanned`].
-    Scan(Scan),
+    /// A command for the process's cell.
+    Cell(cell::Command),
     /// Submits this change to the order. Ends in exactly one [`Event::Changed`].
     Change {
         /// The name that the user gives the change, at most [`NAME_MAX`].
@@ -88,8 +83,12 @@ pub enum Command {
         /// The change. Boxed because changes are rare and other commands are small.
         change: Box<Change>,
     },
-    /// Sets the offset: the wall clock less the boot-time clock, in nanoseconds. This command has no answer.
-    Adjust(i64),
+}
+
+impl From<cell::Command> for Command {
+    fn from(command: cell::Command) -> Command {
+        Command::Cell(command)
+    }
 }
 
 /// The greatest name that a user may give a command. The resident uses larger names itself.
@@ -98,22 +97,8 @@ pub const NAME_MAX: CommandId = CommandId(u64::MAX - 2);
 /// An event that a [`Resident`] reports to the program that runs it.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// An operation ended.
-    Ended {
-        /// The id that the user gave the operation.
-        id: u64,
-        /// The outcome.
-        outcome: OperationOutcome,
-    },
-    /// A scan ended.
-    Scanned {
-        /// The id that the user gave the scan.
-        id: u64,
-        /// The outcome.
-        outcome: Scanned,
-    },
-    /// This coordinator gave up hints for this cell, which therefore lacks writes.
-    Lacks(CellNumber),
+    /// An event of the process's cell.
+    Cell(cell::Event),
     /// The members, cells and maps have changed to these.
     Roster(Arc<Roster>),
     /// A change was made, or was not made for the given reason.
@@ -313,7 +298,7 @@ impl Resident {
         let at = self.member.delivered();
         let (Some(submissions), Some(roster)) = (self.member.submissions(), &self.roster) else { return };
         let roster = Roster::clone(roster);
-        self.cell.checkpoint((at, roster), submissions, &mut AtCell { out, complete: &mut None });
+        self.cell.checkpoint((at, roster), submissions, &mut at_cell(out));
     }
 
     fn order(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<Self>) {
@@ -331,9 +316,13 @@ impl Resident {
     }
 
     fn work(&mut self, cx: &mut Context<'_>, input: Input<Cell>, out: &mut dyn Sink<Self>) {
-        let mut complete = None;
-        self.cell.handle(cx, input, &mut AtCell { out, complete: &mut complete });
-        if let Some(number) = complete {
+        self.cell.handle(cx, input, &mut at_cell(out));
+        self.announce();
+    }
+
+    /// Submits the end of the cell's arrival to the order, if the cell has reported it.
+    fn announce(&mut self) {
+        if let Some(number) = self.cell.take_complete() {
             self.submit(COMPLETE, Change::Complete(number).encode());
         }
     }
@@ -432,8 +421,8 @@ impl Resident {
     }
 
     fn lay(&mut self, cx: &mut Context<'_>, roster: Arc<Roster>, out: &mut dyn Sink<Self>) {
-        let layout: Layout = roster.layout().clone();
-        self.work(cx, Input::Command(cell::Command::Lay(layout)), out);
+        self.cell.lay(cx, roster.layout().clone(), &mut at_cell(out));
+        self.announce();
         out.emit(Event::Roster(roster));
     }
 
@@ -467,10 +456,7 @@ impl Resident {
     fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut dyn Sink<Self>) {
         match command {
             Command::Seeds(seeds) => self.order(cx, Input::Command(MemberCommand::Seeds(seeds)), out),
-            Command::Operate(operation) => {
-                self.work(cx, Input::Command(cell::Command::Operate(operation)), out);
-            }
-            Command::Scan(scan) => self.work(cx, Input::Command(cell::Command::Scan(scan)), out),
+            Command::Cell(command) => self.work(cx, Input::Command(command), out),
             Command::Change { id, .. } if self.wedged => {
                 out.emit(Event::Changed { id, result: Err(Unchanged::Out) });
             }
@@ -484,7 +470,6 @@ impl Resident {
                 let submit = MemberCommand::Submit { token: id.0, class: Class::Control, body };
                 self.order(cx, Input::Command(submit), out);
             }
-            Command::Adjust(offset) => self.work(cx, Input::Command(cell::Command::Adjust(offset)), out),
         }
     }
 }
@@ -560,48 +545,13 @@ impl Protocol for Resident {
     }
 }
 
-/// The sink for the outputs of the cell.
-struct AtCell<'a> {
-    out: &'a mut dyn Sink<Resident>,
-    /// Receives the cell's number once the cell's arrival has ended.
-    complete: &'a mut Option<CellNumber>,
-}
-
-impl Sink<Cell> for AtCell<'_> {
-    fn send(&mut self, to: Destination, message: message::Message, after: Option<Ticket>) {
-        self.out.send(to, Message::Cell(message), after);
-    }
-
-    fn send_aside(&mut self, to: Destination, message: message::Message) {
-        self.out.send_aside(to, Message::Cell(message));
-    }
-
-    fn persist(&mut self, record: Record) -> Ticket {
-        self.out.persist(record)
-    }
-
-    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
-        self.out.collect(before, kept);
-    }
-
-    fn emit(&mut self, event: cell::Event) {
-        match event {
-            cell::Event::Ended { id, outcome } => self.out.emit(Event::Ended { id, outcome }),
-            cell::Event::Scanned { id, outcome } => self.out.emit(Event::Scanned { id, outcome }),
-            cell::Event::Lacks(number) => self.out.emit(Event::Lacks(number)),
-            cell::Event::Complete(number) => *self.complete = Some(number),
-            // The user learns the layout from the roster.
-            cell::Event::Laid(_) => {}
-        }
-    }
-
-    fn reach(&mut self, peer: ProcessId, address: &str) {
-        self.out.reach(peer, address);
-    }
-
-    fn forget(&mut self, peer: ProcessId) {
-        self.out.forget(peer);
-    }
+/// Returns the sink for the outputs of the cell.
+fn at_cell<'a>(out: &'a mut dyn Sink<Resident>) -> impl Sink<Cell> + 'a {
+    Lift::<Resident, _, _>::new::<Cell>(
+        out,
+        |_, _, message| Some(Message::Cell(message)),
+        |out, event| out.emit(Event::Cell(event)),
+    )
 }
 
 // Routers read the first tag before they know the part; 2 and 4 mark messages of tables and of groups.

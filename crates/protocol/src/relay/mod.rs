@@ -78,6 +78,7 @@
 mod ends;
 mod links;
 mod message;
+mod relayed;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -97,7 +98,10 @@ use crate::{
     wire::Wire,
 };
 
-pub use self::message::{EndMessage, Envelope, Message};
+pub use self::{
+    message::{EndMessage, Envelope, Message},
+    relayed::{Counters, Relayed, Wrapper, leader_last},
+};
 use stream::Stream;
 
 /// Settings of a relay.
@@ -133,47 +137,6 @@ impl Default for Settings {
 /// The longest pause between attempts.
 const RETRY_MAX: Duration = Duration::from_secs(1);
 const RETRY_MIN: Duration = Duration::from_millis(250);
-
-/// A protocol whose links may be relayed.
-pub trait Relayed: Protocol {
-    /// Whether this process is a router.
-    fn is_router(&self) -> bool;
-
-    /// Returns the routers that the process knows, in the order in which they should relay.
-    fn routers(&self) -> Vec<ProcessId>;
-
-    /// Whether a router may relay the link to this process. Otherwise that link is direct or not at all.
-    fn may_relay_to(&self, _peer: ProcessId) -> bool {
-        true
-    }
-
-    /// Notes the last sign of life of any of these routers on a link to this process. Called at each
-    /// [interval](Settings::interval) while such a link stands. A silent link may stand for ten seconds, and
-    /// no router can relay for a process that reaches no router.
-    fn routers_heard(&mut self, last: Time) {
-        let _ = last;
-    }
-
-    /// Lets the protocol put the relay's counters into an event that it is about to emit.
-    fn add_counters(event: &mut Self::Event, counters: Counters) {
-        let _ = (event, counters);
-    }
-}
-
-/// Counters of a relay.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Number of standing sessions of this process.
-    pub sessions: u64,
-    /// Number of sessions of this process that have begun.
-    pub begun: u64,
-    /// Number of pairs for which this router relays.
-    pub pairs: u64,
-    /// Bytes relayed.
-    pub carried_bytes: u64,
-    /// Number of invalid messages that were refused.
-    pub refused: u64,
-}
 
 /// A protocol, with the links below it.
 pub struct Relay<P: Protocol> {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use quorate_protocol::{
-    Context, Destination, Input, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Destination, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     partial::{
         Record, Resident,
         resident::{self, Message},
     },
-    relay::Relayed,
+    relay::Wrapper,
 };
 
 use super::{distances::Distances, status::Status, strategy::Outcome};
@@ -22,15 +22,13 @@ pub struct CellEndpoint {
 /// Commands to a cell.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Processes that may be routers. The command is a hint, and is not answered.
-    Seeds(Vec<Peer>),
     /// Asks for the status. Answered by [`Event::Status`].
     Status {
         /// The token that the asker gave the command.
         token: u64,
     },
-    /// A command for the cell itself.
-    Cell(resident::Command),
+    /// A command for the process within.
+    Resident(resident::Command),
     /// The end of a request to a map whose strategy is not partial quorums. The cell passes it on as
     /// [`Event::Answered`].
     Answered {
@@ -51,8 +49,8 @@ pub enum Event {
         /// The status.
         status: Box<Status>,
     },
-    /// An event of the cell itself.
-    Cell(resident::Event),
+    /// An event of the process within.
+    Resident(resident::Event),
     /// The end of a request to a map whose strategy is not partial quorums.
     Answered {
         /// The id that the asker gave the request.
@@ -76,8 +74,7 @@ impl Protocol for CellEndpoint {
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let own = input.try_map(Ok, |command| match command {
-            Command::Seeds(seeds) => Ok(resident::Command::Seeds(seeds)),
-            Command::Cell(command) => Ok(command),
+            Command::Resident(command) => Ok(command),
             Command::Status { token } => Err(Event::Status { token, status: Box::new(self.status(cx.me)) }),
             Command::Answered { id, outcome } => Err(Event::Answered { id, outcome }),
         });
@@ -108,17 +105,15 @@ impl Protocol for CellEndpoint {
     }
 }
 
-impl Relayed for CellEndpoint {
-    fn is_router(&self) -> bool {
-        self.resident.is_router()
+impl Wrapper for CellEndpoint {
+    type Inner = Resident;
+
+    fn inner(&self) -> &Resident {
+        &self.resident
     }
 
-    fn routers(&self) -> Vec<ProcessId> {
-        self.resident.routers()
-    }
-
-    fn may_relay_to(&self, peer: ProcessId) -> bool {
-        self.resident.may_relay_to(peer)
+    fn inner_mut(&mut self) -> &mut Resident {
+        &mut self.resident
     }
 }
 
@@ -163,7 +158,7 @@ impl Sink<Resident> for AtCell<'_> {
     }
 
     fn emit(&mut self, event: resident::Event) {
-        self.out.emit(Event::Cell(event));
+        self.out.emit(Event::Resident(event));
     }
 
     fn reach(&mut self, peer: ProcessId, address: &str) {

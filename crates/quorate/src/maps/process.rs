@@ -205,13 +205,13 @@ impl Process {
             };
             process.strategy_thread = Some(strategies.start(settings, report_outcome)?);
         }
-        let mut seeds = seeds_to(port.clone(), Command::Seeds);
+        let mut seeds = seeds_to(port.clone(), |seeds| Command::Resident(resident::Command::Seeds(seeds)));
         let search = Search::quiet(setup.domain, me, setup.routers).every(ADJUST_EVERY);
         process.shell.seek(search, move |found| {
             seeds(found);
-            let adjust = resident::Command::Adjust(clock::wall_offset());
+            let adjust = partial::Command::Adjust(clock::wall_offset());
             // The command is repeated soon, so a lost one does no harm.
-            let _ = port.try_command(Command::Cell(adjust));
+            let _ = port.try_command(Command::Resident(adjust.into()));
         })?;
         process.shell.watch(end)?;
         Ok(process)
@@ -310,13 +310,13 @@ impl CellHost {
         self.end.report(end);
     }
 
-    fn cell(&mut self, event: resident::Event, now: Time) {
+    fn resident(&mut self, event: resident::Event, now: Time) {
         match &event {
             resident::Event::Wedged => self.end(End::Wedged),
             // If another process has the same node number, this process waits until that process is gone.
             resident::Event::NotAdmitted(NotAdmitted::NodeInUse(_)) => {}
             resident::Event::NotAdmitted(why) => self.end(End::NotAdmitted(why.to_string())),
-            resident::Event::Lacks(cell) => {
+            resident::Event::Cell(partial::Event::Lacks(cell)) => {
                 warn!(
                     cell = cell.0,
                     "hints for a cell were given up: the cell lacks writes until reads repair them"
@@ -331,9 +331,7 @@ impl CellHost {
                     strategies.follow(roster.clone());
                 }
             }
-            resident::Event::Ended { .. }
-            | resident::Event::Scanned { .. }
-            | resident::Event::Changed { .. } => {}
+            resident::Event::Cell(_) | resident::Event::Changed { .. } => {}
         }
         if let Some(front) = &mut self.front {
             front.event(event, now);
@@ -344,7 +342,7 @@ impl CellHost {
 impl Host<Relay<CellEndpoint>> for CellHost {
     fn event(&mut self, event: Event, now: Time) {
         match event {
-            Event::Cell(event) => self.cell(event, now),
+            Event::Resident(event) => self.resident(event, now),
             Event::Answered { id, outcome } => {
                 if let Some(front) = &mut self.front {
                     front.answered(id, *outcome, now);

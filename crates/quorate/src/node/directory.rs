@@ -7,7 +7,11 @@ use std::{
     path::Path,
 };
 
-use quorate_runtime::{chance, disk::make_directories};
+use quorate_runtime::{
+    chance,
+    disk::{DirectoryState, Opened, make_directories},
+};
+use tracing::{info, warn};
 
 use crate::error::Error;
 
@@ -79,6 +83,23 @@ fn kept_number(path: &Path) -> Result<u64, Error> {
 /// Draws a number that nobody would choose by hand.
 pub(crate) fn draw() -> u64 {
     (chance::incarnation().0 as u64) >> 16 | 1 << 47
+}
+
+/// Logs in which state the journal of a directory was found. `who` names the kind of process that continues
+/// from the journal.
+pub(crate) fn log_state(opened: &Opened, who: &str) {
+    match &opened.found {
+        DirectoryState::Nothing => {}
+        DirectoryState::Records { torn_bytes } => {
+            info!(process = %opened.disk.process(), torn_bytes, "this {who} goes on from its journal");
+        }
+        DirectoryState::Abandoned => warn!(
+            "no {who} can go on from the journal in the directory, which was set aside: a new {who} begins"
+        ),
+        DirectoryState::Damaged(damage) => {
+            warn!(%damage, "not all records of the journal can be read: a new {who} begins, and joins");
+        }
+    }
 }
 
 #[cfg(test)]

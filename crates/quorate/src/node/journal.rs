@@ -24,10 +24,11 @@ use quorate_protocol::{
 };
 use quorate_runtime::{
     Disk, clock,
-    disk::{Directory, DirectoryState, Files, Settings, faults::UnsyncedFiles},
+    disk::{Directory, Files, Settings, faults::UnsyncedFiles},
 };
-use tracing::{info, warn};
+use tracing::warn;
 
+use super::directory::log_state;
 use crate::error::Error;
 
 /// The owner of a journal, and the way in which the journal is kept.
@@ -80,21 +81,7 @@ impl Journal {
         let failed = |error: &dyn std::fmt::Display| Error::start(format!("{}: {error}", place.display()));
         let opened = Disk::open_on(&place, |files| owner.files(files), domain, node, owner.settings())
             .map_err(|error| failed(&error))?;
-        match &opened.found {
-            DirectoryState::Nothing => {}
-            DirectoryState::Records { torn_bytes } => {
-                info!(process = %opened.disk.process(), torn_bytes, "this process goes on from its journal");
-            }
-            DirectoryState::Abandoned => {
-                warn!(
-                    "no process can go on from the journal in the directory, which was set aside: a new \
-                         process begins"
-                )
-            }
-            DirectoryState::Damaged(damage) => {
-                warn!(%damage, "not all records of the journal can be read: a new process begins, and joins");
-            }
-        }
+        log_state(&opened, "process");
         let first = opened.first();
         let mut records = records_by_channel(opened.records).map_err(|error| failed(&error))?;
         if records.contains_key(&Channel { domain, endpoint: EndpointId::FORMER_MAPS }) {

@@ -25,16 +25,13 @@ use std::{
 use bytes::Bytes;
 use quorate_node::{Channel, records_by_channel};
 use quorate_protocol::{DomainId, Ticket};
-use quorate_runtime::{
-    Disk,
-    disk::{DirectoryState, Settings},
-};
-use tracing::{info, warn};
+use quorate_runtime::{Disk, disk::Settings};
+use tracing::warn;
 
 use crate::{
     error::Error,
     lock::lock,
-    node::directory::{FILE_MODE, draw},
+    node::directory::{FILE_MODE, draw, log_state},
 };
 
 /// The directory of a host that is about to start.
@@ -61,21 +58,7 @@ impl Directory {
         let failed = |why: &dyn std::fmt::Display| Error::start(format!("{}: {why}", directory.display()));
         let opened = Disk::open(&journal, domain, node, Settings::default());
         let opened = opened.map_err(|error| failed(&error))?;
-        match &opened.found {
-            DirectoryState::Nothing => {}
-            DirectoryState::Records { torn_bytes } => {
-                info!(process = %opened.disk.process(), torn_bytes, "this host goes on from its journal");
-            }
-            DirectoryState::Abandoned => {
-                warn!(
-                    "no host can go on from the journal in the directory, which was set aside: a new \
-                         host begins"
-                )
-            }
-            DirectoryState::Damaged(damage) => {
-                warn!(%damage, "not all records of the journal can be read: a new host begins, and joins");
-            }
-        }
+        log_state(&opened, "host");
         let first = opened.first();
         let logs = records_by_channel(opened.records).map_err(|error| failed(&error))?;
         let bare = |(of, records): (Channel, Vec<(Ticket, Bytes)>)| {

@@ -20,8 +20,8 @@ use quorate::{
 use quorate_protocol::{
     CommandId, DomainId, ProcessId, Role, Terms, Time, detector,
     partial::{
-        Action, Change, Copies, JoinOptions, Level, Map, MapId, Operation, OperationOutcome, ReadRepair,
-        Settings, Site, Strategy, Value, resident, tokens_of,
+        self, Action, Change, Copies, JoinOptions, Level, Map, MapId, Operation, OperationOutcome,
+        ReadRepair, Settings, Site, Strategy, Value, resident, tokens_of,
     },
     relay::Relay,
 };
@@ -41,7 +41,7 @@ impl Lines {
     fn command(&self, line: &str) -> resident::Command {
         let words: Vec<&str> = line.split(' ').collect();
         let operate = |key: &str, action| {
-            resident::Command::Operate(Operation {
+            resident::Command::Cell(partial::Command::Operate(Operation {
                 id: self.asked,
                 map: MapId(1),
                 key: Bytes::copy_from_slice(key.as_bytes()),
@@ -49,7 +49,7 @@ impl Lines {
                 fallback: None,
                 delay: Duration::ZERO,
                 action,
-            })
+            }))
         };
         match words[..] {
             ["create"] => {
@@ -89,7 +89,7 @@ impl Door<Relay<CellEndpoint>> for Lines {
         self.asked += 1;
         self.waiting.insert(self.asked, client);
         let line = std::str::from_utf8(&input[..end]).unwrap();
-        ask(Command::Cell(self.command(line)));
+        ask(Command::Resident(self.command(line)));
         (end + 1, Flow::More)
     }
 
@@ -118,7 +118,7 @@ impl Front for Lines {
 
     fn event(&mut self, event: resident::Event, _: Time) {
         match event {
-            resident::Event::Ended { id, outcome } => {
+            resident::Event::Cell(partial::Event::Ended { id, outcome }) => {
                 let answer = match outcome {
                     OperationOutcome::Found { value: Value::String(value), .. } => {
                         String::from_utf8(value.to_vec()).unwrap()

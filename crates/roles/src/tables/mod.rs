@@ -39,10 +39,10 @@ use quorate_protocol::{
     CommandId, Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, Policy, ProcessId, Protocol,
     Sink, Time,
     domain::{Config, Domain, Shared},
-    ecast::{self, Member, OrderCarrier, Router, RouterCommand, RouterEvent},
+    ecast::{self, OrderCarrier, Router, RouterCommand, RouterEvent},
     group::Roster,
     paxos,
-    relay::{Counters, Relayed},
+    relay::{Counters, Relayed, leader_last},
     rubberband::{
         Client, ClientCommand, ClientEvent, Message, Record, Storage, StorageCommand, StorageEvent, Super,
         SuperCommand, SuperEvent,
@@ -360,19 +360,15 @@ impl Relayed for Process {
     }
 
     fn routers(&self) -> Vec<ProcessId> {
-        let of_member = |member: &Member| (member.leader(), member.routers().collect());
-        let (leader, mut routers): (_, Vec<ProcessId>) = match self {
+        match self {
             Process::Router(router) => {
                 let log = router.log();
-                (log.leader(), log.members().iter().map(|router| router.id).collect())
+                leader_last(log.members().iter().map(|router| router.id), log.leader())
             }
-            Process::Storage(storage) => of_member(storage.member()),
-            Process::Super(super_process) => of_member(super_process.member()),
-            Process::Client(client) => of_member(client.member()),
-        };
-        // The leader comes last, because it has more work than the other routers.
-        routers.sort_by_key(|router| (Some(*router) == leader, *router));
-        routers
+            Process::Storage(storage) => storage.member().relays(),
+            Process::Super(super_process) => super_process.member().relays(),
+            Process::Client(client) => client.member().relays(),
+        }
     }
 
     fn add_counters(event: &mut Event, counters: Counters) {

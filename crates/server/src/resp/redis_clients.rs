@@ -20,7 +20,7 @@ use bytes::Bytes;
 use quorate::maps::{self, Command, Recent, Strategies, strategy::keyspace::Request};
 use quorate_protocol::{
     CommandId, ProcessId, Time,
-    partial::{Action, Level, MapId, Operation, Roster, Scan, resident},
+    partial::{self, Action, Level, MapId, Operation, Roster, Scan, resident},
     relay::Relay,
 };
 use quorate_runtime::{
@@ -465,7 +465,7 @@ impl RedisClients {
                     QuorumCommand { left: 1, ..QuorumCommand::new(&none, MapId::default(), drawn) };
                 let slot = client.push(State::Quorum(change_alone), PART_BYTES, &mut self.weight);
                 let id = CommandId(self.pend(id, slot, now));
-                ask(Command::Cell(resident::Command::Change { id, change: Box::new(change) }));
+                ask(Command::Resident(resident::Command::Change { id, change: Box::new(change) }));
             }
         }
     }
@@ -492,7 +492,7 @@ impl RedisClients {
         let behind = request.behind;
         let slot = client.push(State::Scanning(request), weight, &mut self.weight);
         let id = self.pend(id, slot, now);
-        ask(Command::Cell(resident::Command::Scan(Scan { id, map, level, behind })));
+        ask(Command::Resident(partial::Command::Scan(Scan { id, map, level, behind }).into()));
     }
 
     /// Begins a command on keys. Returns `false` if the command has to wait for an earlier command.
@@ -553,7 +553,7 @@ impl RedisClients {
             let id = self.pending.insert(pending) as u64;
             self.operations += 1;
             let operation = Operation { id, map, key, level, fallback: None, delay, action };
-            ask(Command::Cell(resident::Command::Operate(operation)));
+            ask(Command::Resident(partial::Command::Operate(operation).into()));
         }
     }
 

@@ -9,14 +9,16 @@ mod load;
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use quorate_protocol::Strength;
 use serde::Serialize;
 
-pub(crate) use self::load::{LoadArgs, run_load};
-use self::load::{LoadRun, LoadSpec, Work};
-use super::{child::Child, postgres::Postgres, processor, spawned::Spawned};
-use crate::sql;
+pub(crate) use self::load::KeysLoad;
+use self::load::Verb;
+use super::{
+    processor,
+    sql_load::{LoadOptions, LoadProcess, LoadRun, System, measure_each},
+};
 
 /// Measures reads and updates of single rows by key.
 #[derive(clap::Args)]
@@ -33,24 +35,8 @@ pub(crate) struct Args {
     /// Rows in the table.
     #[arg(long, default_value_t = 100_000)]
     rows: u64,
-    /// Seconds of each measurement.
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
-    /// Warm-up seconds before each measurement.
-    #[arg(long, default_value_t = 1.0)]
-    warm_up: f64,
-    /// Seed of the keys.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Measure a cluster on disk.
-    #[arg(long)]
-    durable: bool,
-    /// Also measure PostgreSQL with fsync off, if it is installed.
-    #[arg(long)]
-    postgres: bool,
-    /// Print one JSON object for each measurement.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    load: LoadOptions,
 }
 
 /// One measurement.
@@ -80,13 +66,9 @@ struct ProcessUsage {
     us_per_execution: f64,
 }
 
-/// A server that is measured.
-struct System<'a> {
-    name: String,
-    address: String,
-    /// Names of the server's processes, with their operating-system ids.
-    processes: Vec<(String, u32)>,
-    durable: bool,
+/// A bench of one server.
+struct KeysBench<'a> {
+    system: &'a System,
     args: &'a Args,
 }
 
@@ -95,67 +77,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args.rows > 0 && !args.clients.is_empty() && args.clients.iter().all(|clients| *clients > 0),
         "--rows and --clients must be at least 1"
     );
-    let spawned = Spawned::maybe_durable(args.durable)?;
-    let processes = spawned.processes().iter().filter_map(|entry| Some((entry.name.clone(), entry.pid?)));
-    let quorate = System {
-        name: String::from("quorate"),
-        address: spawned.sql()?.to_owned(),
-        processes: processes.collect(),
-        durable: args.durable,
-        args,
-    };
-    quorate.fill()?;
-    for &strength in &args.read {
-        quorate.measure_all(Work::Read, Some(strength))?;
-    }
-    if !args.no_updates {
-        quorate.measure_all(Work::Update, None)?;
-    }
-    spawned.succeeded();
-    drop(spawned);
-    if args.postgres {
-        let Some(server) = Postgres::start()? else {
-            eprintln!("left out: PostgreSQL is not installed (Debian: postgresql)");
-            return Ok(());
-        };
-        let postgres = System {
-            name: server.version()?,
-            address: server.address(),
-            processes: Vec::new(),
-            durable: false,
-            args,
-        };
-        postgres.fill()?;
-        postgres.measure_all(Work::Read, None)?;
-        if !args.no_updates {
-            postgres.measure_all(Work::Update, None)?;
-        }
-    }
-    Ok(())
-}
-
-impl System<'_> {
-    /// Creates the table with its rows.
-    fn fill(&self) -> Result<()> {
-        const BATCH: u64 = 1000;
-        let runtime = sql::runtime()?;
-        let client = runtime.block_on(sql::connect(&self.address))?;
-        let create = "create table keys (id bigint primary key, value bigint not null, filler text not null)";
-        runtime.block_on(client.batch_execute(create)).context("creating the table")?;
+    measure_each(&args.load, |system| {
         let filler = "x".repeat(84);
-        for first in (0..self.args.rows).step_by(BATCH as usize) {
-            let rows = (first..self.args.rows.min(first + BATCH)).map(|id| format!("({id}, 0, '{filler}')"));
-            let insert = format!("insert into keys values {}", rows.collect::<Vec<_>>().join(", "));
-            runtime.block_on(client.batch_execute(&insert)).context("filling the table")?;
+        let columns = "id bigint primary key, value bigint not null, filler text not null";
+        system.fill("keys", columns, args.rows, |id| format!("({id}, 0, '{filler}')"))?;
+        let bench = KeysBench { system, args };
+        if system.is_quorate {
+            for &strength in &args.read {
+                bench.measure_all(Verb::Read, Some(strength))?;
+            }
+        } else {
+            bench.measure_all(Verb::Read, None)?;
+        }
+        if !args.no_updates {
+            bench.measure_all(Verb::Update, None)?;
         }
         Ok(())
-    }
+    })
+}
 
-    /// Measures one kind of work with each number of clients.
-    fn measure_all(&self, work: Work, strength: Option<Strength>) -> Result<()> {
+impl KeysBench<'_> {
+    /// Measures one statement with each number of clients.
+    fn measure_all(&self, verb: Verb, strength: Option<Strength>) -> Result<()> {
         for &clients in &self.args.clients {
-            let (run, used) = self.measure(work, strength, clients)?;
-            self.print_result(work, strength, clients, run, used)?;
+            let (run, used) = self.measure(verb, strength, clients)?;
+            self.print_result(verb, strength, clients, run, used)?;
         }
         Ok(())
     }
@@ -163,46 +109,36 @@ impl System<'_> {
     /// Runs the load. Returns its results, and the processor time that each process used meanwhile.
     fn measure(
         &self,
-        work: Work,
+        verb: Verb,
         strength: Option<Strength>,
         clients: usize,
     ) -> Result<(LoadRun, Vec<(String, Duration)>)> {
-        let spec = LoadSpec {
-            address: self.address.clone(),
-            begin: strength.map(|strength| format!("set quorate.read = '{strength}'")),
-            work,
-            clients,
-            rows: self.args.rows,
-            warm_up: self.args.warm_up,
-            seconds: self.args.seconds,
-            seed: self.args.seed,
-        };
-        let mut load = Child::start(String::from("load"), "keys-load", &spec)?;
-        let processes = self.processes.iter().cloned().chain([(String::from("load"), load.id())]);
+        let begin = strength.map(|strength| format!("set quorate.read = '{strength}'"));
+        let work = KeysLoad { begin, verb, rows: self.args.rows };
+        let mut load =
+            LoadProcess::start::<KeysLoad>("keys-load", self.system, &self.args.load, clients, work)?;
+        let processes = self.system.processes.iter().cloned().chain([(String::from("load"), load.id())]);
         let processes: Vec<(String, u32)> = processes.collect();
         let times = || processes.iter().map(|(_, pid)| processor::time(*pid)).collect::<Result<Vec<_>>>();
-        ensure!(load.line()? == "measuring", "the load process of the bench did not begin to measure");
+        load.wait_for_begin()?;
         let before = times()?;
-        let line = load.line()?;
+        let line = load.wait_for_end()?;
         let after = times()?;
-        let run: LoadRun = serde_json::from_str(&line).with_context(|| line.clone())?;
-        let failure = run.failure.clone().unwrap_or_default();
-        ensure!(run.failed == 0, "{} statements failed, the first of these with: {failure}", run.failed);
-        ensure!(run.wrong == 0, "{} of {} statements found no row", run.wrong, run.executions);
-        ensure!(run.executions > 0, "nothing was answered in {} s: give more --seconds", self.args.seconds);
+        let run = load.results(&line)?;
+        ensure!(run.wrong == 0, "{} of {} statements found no row", run.wrong, run.measured);
         let spent = before.into_iter().zip(after).map(|(before, after)| after - before);
         Ok((run, processes.into_iter().map(|(name, _)| name).zip(spent).collect()))
     }
 
     fn print_result(
         &self,
-        work: Work,
+        verb: Verb,
         strength: Option<Strength>,
         clients: usize,
         run: LoadRun,
         used: Vec<(String, Duration)>,
     ) -> Result<()> {
-        let executions = run.executions as f64;
+        let executions = run.measured as f64;
         let processes = used.into_iter().map(|(name, time)| {
             let seconds = time.as_secs_f64();
             (
@@ -212,21 +148,21 @@ impl System<'_> {
         });
         let measurement = KeysMeasurement {
             bench: "keys",
-            system: self.name.clone(),
-            durable: self.durable,
-            work: work.name(),
+            system: self.system.name.clone(),
+            durable: self.system.durable,
+            work: verb.name(),
             read: strength.map(Strength::name),
             clients,
             rows: self.args.rows,
             seconds: run.seconds,
-            executions: run.executions,
-            per_second: (executions / run.seconds).round(),
+            executions: run.measured,
+            per_second: run.per_second(),
             p50_us: run.p50_us,
             p99_us: run.p99_us,
             processes: processes.collect(),
         };
         let mut out = std::io::stdout().lock();
-        if self.args.json {
+        if self.args.load.json {
             writeln!(out, "{}", serde_json::to_string(&measurement)?)?;
             return Ok(());
         }

@@ -13,9 +13,9 @@ use std::io::Write;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-pub(crate) use self::load::{LoadArgs, run_load};
-use self::load::{LoadRun, LoadSpec, Work};
-use super::{child::Child, postgres::Postgres, spawned::Spawned};
+pub(crate) use self::load::TransactionsLoad;
+use self::load::{TransactionKind, Work};
+use super::sql_load::{LoadOptions, LoadProcess, LoadRun, System, measure_each};
 use crate::sql;
 
 /// Measures transactions of two updates, and compares them with updates of one row.
@@ -33,24 +33,8 @@ pub(crate) struct Args {
     /// Contended transfers that each connection has under way at a time.
     #[arg(long, default_value_t = 8)]
     pipeline: usize,
-    /// Seconds of each measurement.
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
-    /// Warm-up seconds before each measurement.
-    #[arg(long, default_value_t = 1.0)]
-    warm_up: f64,
-    /// Seed of the accounts.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Measure a cluster on disk.
-    #[arg(long)]
-    durable: bool,
-    /// Also measure PostgreSQL with fsync off, if it is installed.
-    #[arg(long)]
-    postgres: bool,
-    /// Print one JSON object for each number of connections.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    load: LoadOptions,
 }
 
 /// The figures of one system with one number of connections. Latencies are those of a single connection.
@@ -89,11 +73,9 @@ struct TransactionsMeasurement {
     half: u64,
 }
 
-/// A server that is measured.
-struct System<'a> {
-    name: String,
-    address: String,
-    durable: bool,
+/// A bench of one server.
+struct TransactionsBench<'a> {
+    system: &'a System,
     args: &'a Args,
 }
 
@@ -119,25 +101,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "--clients must be at least 1, and --accounts at least 2"
     );
     ensure!(args.pipeline > 0, "--pipeline must be at least 1");
-    let spawned = Spawned::maybe_durable(args.durable)?;
-    let address = spawned.sql()?.to_owned();
-    System { name: String::from("quorate"), address, durable: args.durable, args }.measure_all()?;
-    spawned.succeeded();
-    drop(spawned);
-    if args.postgres {
-        let Some(server) = Postgres::start()? else {
-            eprintln!("left out: PostgreSQL is not installed (Debian: postgresql)");
-            return Ok(());
-        };
-        let (name, address) = (server.version()?, server.address());
-        System { name, address, durable: false, args }.measure_all()?;
-    }
-    Ok(())
+    measure_each(&args.load, |system| TransactionsBench { system, args }.measure_all())
 }
 
-impl System<'_> {
+impl TransactionsBench<'_> {
     fn measure_all(&self) -> Result<()> {
-        self.fill()?;
+        let columns = "id bigint primary key, cents bigint not null, moves bigint not null";
+        self.system.fill("accounts", columns, self.args.accounts, |id| format!("({id}, 1000, 0)"))?;
         for &clients in &self.args.clients {
             let measurement = self.measure(clients)?;
             self.report(&measurement)?;
@@ -147,41 +117,25 @@ impl System<'_> {
         Ok(())
     }
 
-    /// Creates the table with its accounts.
-    fn fill(&self) -> Result<()> {
-        const BATCH: u64 = 1000;
-        let runtime = sql::runtime()?;
-        let client = runtime.block_on(sql::connect(&self.address))?;
-        let create =
-            "create table accounts (id bigint primary key, cents bigint not null, moves bigint not null)";
-        runtime.block_on(client.batch_execute(create)).context("creating the table")?;
-        for first in (0..self.args.accounts).step_by(BATCH as usize) {
-            let rows = (first..self.args.accounts.min(first + BATCH)).map(|id| format!("({id}, 1000, 0)"));
-            let insert = format!("insert into accounts values {}", rows.collect::<Vec<_>>().join(", "));
-            runtime.block_on(client.batch_execute(&insert)).context("filling the table")?;
-        }
-        Ok(())
-    }
-
     fn measure(&self, clients: usize) -> Result<TransactionsMeasurement> {
         let mut found = Found::default();
-        let mut alone = |work| self.load(work, 1, &mut found).map(|run| run.p50_us);
-        let key_update_p50_us = alone(Work::KeyUpdate)?;
-        let one_message_p50_us = alone(Work::OneMessage)?;
-        let conversation_p50_us = alone(Work::Conversation)?;
-        let mut together = |work| self.load(work, clients, &mut found);
-        let key_updates = together(Work::KeyUpdate)?;
-        let one_message = together(Work::OneMessage)?;
-        let conversation = together(Work::Conversation)?;
-        let contended = together(Work::Contended)?;
+        let mut alone = |kind| self.load(kind, 1, &mut found).map(|run| run.p50_us);
+        let key_update_p50_us = alone(TransactionKind::KeyUpdate)?;
+        let one_message_p50_us = alone(TransactionKind::OneMessage)?;
+        let conversation_p50_us = alone(TransactionKind::Conversation)?;
+        let mut together = |kind| self.load(kind, clients, &mut found);
+        let key_updates = together(TransactionKind::KeyUpdate)?;
+        let one_message = together(TransactionKind::OneMessage)?;
+        let conversation = together(TransactionKind::Conversation)?;
+        let contended = together(TransactionKind::Contended)?;
         // Conflicts on the hot row have a figure of their own.
         let mut found_on_hot_row = Found::default();
-        let hot_row = self.load(Work::HotRow, clients, &mut found_on_hot_row)?;
-        let attempts = hot_row.committed + hot_row.conflicts;
+        let hot_row = self.load(TransactionKind::HotRow, clients, &mut found_on_hot_row)?;
+        let attempts = hot_row.succeeded + hot_row.conflicts;
         Ok(TransactionsMeasurement {
             bench: "transactions",
-            system: self.name.clone(),
-            durable: self.durable,
+            system: self.system.name.clone(),
+            durable: self.system.durable,
             clients,
             accounts: self.args.accounts,
             key_updates_per_second: key_updates.per_second(),
@@ -203,27 +157,19 @@ impl System<'_> {
     }
 
     /// Runs a load, and compares the table with its results.
-    fn load(&self, work: Work, clients: usize, found: &mut Found) -> Result<LoadRun> {
-        let spec = LoadSpec {
-            address: self.address.clone(),
-            work,
-            clients,
-            pipeline: if work == Work::Contended { self.args.pipeline } else { 1 },
-            accounts: self.args.accounts,
-            zipf: self.args.zipf,
-            warm_up: self.args.warm_up,
-            seconds: self.args.seconds,
-            seed: self.args.seed,
-        };
+    fn load(&self, kind: TransactionKind, clients: usize, found: &mut Found) -> Result<LoadRun> {
+        let Args { accounts, zipf, .. } = *self.args;
+        let pipeline = if kind == TransactionKind::Contended { self.args.pipeline } else { 1 };
+        let work = Work { kind, pipeline, accounts, zipf };
         let before = self.ledger()?;
-        let line = Child::start(String::from("load"), "transactions-load", &spec)?.line()?;
-        let run: LoadRun = serde_json::from_str(&line).with_context(|| line.clone())?;
-        let failure = run.failure.clone().unwrap_or_default();
-        ensure!(run.failed == 0, "{} transactions failed, the first of these with: {failure}", run.failed);
-        ensure!(run.measured > 0, "nothing was answered in {} s: give more --seconds", self.args.seconds);
+        let (command, options) = ("transactions-load", &self.args.load);
+        let mut load = LoadProcess::start::<TransactionsLoad>(command, self.system, options, clients, work)?;
+        load.wait_for_begin()?;
+        let line = load.wait_for_end()?;
+        let run = load.results(&line)?;
         let after = self.ledger()?;
         let moved = after.moves - before.moves;
-        let committed = run.committed as i64 * work.updates();
+        let committed = run.succeeded as i64 * kind.updates();
         found.conflicts += run.conflicts;
         found.lost += (committed - moved).max(0) as u64;
         found.doubled += (moved - committed).max(0) as u64;
@@ -233,7 +179,7 @@ impl System<'_> {
 
     fn ledger(&self) -> Result<Ledger> {
         let runtime = sql::runtime()?;
-        let client = runtime.block_on(sql::connect(&self.address))?;
+        let client = runtime.block_on(sql::connect(&self.system.address))?;
         let sums = "select sum(cents)::bigint, sum(moves)::bigint from accounts";
         let row = runtime.block_on(client.query_one(sums, &[])).context(sums)?;
         Ok(Ledger { cents: row.get(0), moves: row.get(1) })
@@ -241,7 +187,7 @@ impl System<'_> {
 
     fn report(&self, measurement: &TransactionsMeasurement) -> Result<()> {
         let mut out = std::io::stdout().lock();
-        if self.args.json {
+        if self.args.load.json {
             writeln!(out, "{}", serde_json::to_string(measurement)?)?;
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! A cell with a disk: its records, the messages that wait for them, and how the cell comes back
 //! ([journal](crate::partial::journal)).
 
-use super::{Cell, Event};
+use super::Cell;
 use crate::{
     ecast::{Position, Submissions},
     id::ProcessId,
@@ -104,7 +104,7 @@ impl Cell {
         let answers = journal.persisted(through);
         journal.proceed(&self.replica, out);
         if let (Some(me), true) = (me, journal.has_arrived()) {
-            out.emit(Event::Complete(me));
+            self.complete = Some(me);
         }
         let is_scan = |(round, _): &(Round, Answer)| self.scans.has(*round);
         let (listed, answers): (Vec<_>, Vec<_>) = answers.into_iter().partition(is_scan);

@@ -242,8 +242,14 @@ impl Net {
     pub(super) fn order(&mut self, order: &LayoutOrder) {
         self.layout.apply(order).expect("the tests ask for nothing that is refused");
         for node in self.nodes() {
-            self.input(node, Input::Command(Command::Lay(self.layout.clone())));
+            self.lay(node);
         }
+    }
+
+    /// Lets the cell adopt the present layout.
+    fn lay(&mut self, node: u64) {
+        let layout = self.layout.clone();
+        self.turn(node, |cell, cx, out| cell.lay(cx, layout, out));
     }
 
     /// Lets a fresh cell take the place of the cell `old`.
@@ -279,6 +285,10 @@ impl Net {
     }
 
     pub(super) fn input(&mut self, node: u64, input: Input<Cell>) {
+        self.turn(node, |cell, cx, out| cell.handle(cx, input, out));
+    }
+
+    fn turn(&mut self, node: u64, act: impl FnOnce(&mut Cell, &mut Context<'_>, &mut Out)) {
         let mut chance = self.random();
         let Some(cell) = self.cells.get_mut(&node) else { return };
         let mut out = Out::default();
@@ -290,7 +300,8 @@ impl Net {
             chance >> 11
         };
         let mut cx = Context { now: self.now, me: process(node), random: &mut random };
-        cell.handle(&mut cx, input, &mut out);
+        act(cell, &mut cx, &mut out);
+        self.arrived.extend(cell.take_complete());
         if cell.is_checkpoint_due() {
             let roster = (Position(1), Roster::of(self.layout.clone()));
             cell.checkpoint(roster, Submissions::default(), &mut out);
@@ -337,8 +348,7 @@ impl Net {
                     let before = self.scanned.insert(id, outcome);
                     assert!(before.is_none(), "scan {id} ended twice");
                 }
-                Event::Complete(number) => self.arrived.push(number),
-                Event::Lacks(_) | Event::Laid(_) => {}
+                Event::Lacks(_) => {}
             }
         }
     }
@@ -461,7 +471,7 @@ impl Net {
         let past = past.expect("there are some");
         let cell = Cell::recovered(process(node), self.settings, offset, self.now, past);
         self.cells.insert(node, cell);
-        self.input(node, Input::Command(Command::Lay(self.layout.clone())));
+        self.lay(node);
         for other in self.nodes().into_iter().filter(|other| *other != node) {
             self.link(node, other);
         }

@@ -3,7 +3,7 @@
 use quorate::maps::{self, OperationKind, strategy};
 use quorate_protocol::{
     ProcessId, Time,
-    partial::{OperationOutcome, Rejection, Scanned, Value, resident},
+    partial::{self, OperationOutcome, Rejection, Scanned, Value, resident},
 };
 use quorate_runtime::{clock, door::ClientId};
 
@@ -27,14 +27,16 @@ impl maps::Front for RedisClients {
 
     fn event(&mut self, event: resident::Event, now: Time) {
         match event {
-            resident::Event::Ended { id, outcome } => self.ended(id, outcome, now),
-            resident::Event::Scanned { id, outcome } => self.scanned(id, outcome),
+            resident::Event::Cell(partial::Event::Ended { id, outcome }) => self.ended(id, outcome, now),
+            resident::Event::Cell(partial::Event::Scanned { id, outcome }) => self.scanned(id, outcome),
             resident::Event::Changed { id, result } => self.changed(id.0, result),
             resident::Event::Roster(roster) => {
                 self.roster = Some(roster);
                 self.epoch += 1;
             }
-            resident::Event::Lacks(_) | resident::Event::NotAdmitted(_) | resident::Event::Wedged => {}
+            resident::Event::Cell(partial::Event::Lacks(_))
+            | resident::Event::NotAdmitted(_)
+            | resident::Event::Wedged => {}
         }
     }
 

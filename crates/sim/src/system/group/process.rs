@@ -7,7 +7,7 @@ use quorate_protocol::{
     ecast::Position,
     group::{self, Command, Direct, Event, Failure, GroupId, Holders, Message, Place, Soft},
     paxos,
-    relay::Relayed,
+    relay::Wrapper,
 };
 
 use crate::mutation::Mutation;
@@ -114,21 +114,15 @@ impl TamperedMember {
     }
 }
 
-impl Relayed for TamperedMember {
-    fn is_router(&self) -> bool {
-        self.process.is_router()
+impl Wrapper for TamperedMember {
+    type Inner = group::Process;
+
+    fn inner(&self) -> &group::Process {
+        &self.process
     }
 
-    fn routers(&self) -> Vec<ProcessId> {
-        self.process.routers()
-    }
-
-    fn may_relay_to(&self, peer: ProcessId) -> bool {
-        self.process.may_relay_to(peer)
-    }
-
-    fn routers_heard(&mut self, last: Time) {
-        self.process.routers_heard(last);
+    fn inner_mut(&mut self) -> &mut group::Process {
+        &mut self.process
     }
 }
 

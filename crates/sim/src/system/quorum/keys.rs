@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_protocol::{
     CommandId,
-    partial::{Change, Entry, Level, Scan, Scanned, Token, Value, resident::Command},
+    partial::{self, Change, Entry, Level, Scan, Scanned, Token, Value, resident::Command},
 };
 use quorate_world::Violation;
 
@@ -128,7 +128,7 @@ impl MapsWorkload {
         let at = world.now().0 as i64;
         let id = self.request_log.scanning(Scanning { machine, map, kind, behind, at });
         let scan = Scan { id, map, level: kind.reads[0], behind };
-        world.command(machine, ask(Command::Scan(scan)));
+        world.command(machine, ask(partial::Command::Scan(scan).into()));
     }
 
     /// Judges the end of a scan.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use quorate_protocol::{
-    Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
+    Context, Input, Lift, Policy, Protocol, Sink, Time,
     partial::{
         Record, Resident,
         resident::{Command, Event, Message},
     },
-    relay::Relayed,
+    relay::Wrapper,
 };
 
 use super::tamper::Tamper;
@@ -41,21 +41,15 @@ impl TamperedCell {
     }
 }
 
-impl Relayed for TamperedCell {
-    fn is_router(&self) -> bool {
-        self.resident.is_router()
+impl Wrapper for TamperedCell {
+    type Inner = Resident;
+
+    fn inner(&self) -> &Resident {
+        &self.resident
     }
 
-    fn routers(&self) -> Vec<ProcessId> {
-        self.resident.routers()
-    }
-
-    fn may_relay_to(&self, peer: ProcessId) -> bool {
-        self.resident.may_relay_to(peer)
-    }
-
-    fn routers_heard(&mut self, last: Time) {
-        self.resident.routers_heard(last);
+    fn inner_mut(&mut self) -> &mut Resident {
+        &mut self.resident
     }
 }
 

@@ -5,10 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    partial::{
-        Action, CellNumber, Level, Operation, OperationOutcome, Rejection,
-        resident::{Command, Event},
-    },
+    partial::{self, Action, CellNumber, Level, Operation, OperationOutcome, Rejection, resident::Event},
 };
 use quorate_world::Violation;
 
@@ -110,7 +107,7 @@ impl MapsWorkload {
             latest,
         };
         self.request_log.under_way.insert(id, (machine, level, kind.fallback, asked));
-        world.command(machine, ask(Command::Operate(operation)));
+        world.command(machine, ask(partial::Command::Operate(operation).into()));
     }
 
     /// Begins a new life of a machine: the open operations of the former life have unknown outcomes, and its
@@ -139,12 +136,12 @@ impl MapsWorkload {
         event: Event,
     ) -> Result<(), Violation> {
         match event {
-            Event::Ended { id, outcome } => self.ended(world, id, outcome)?,
-            Event::Lacks(_) => {
+            Event::Cell(partial::Event::Ended { id, outcome }) => self.ended(world, id, outcome)?,
+            Event::Cell(partial::Event::Lacks(_)) => {
                 world.count("hints given up");
                 self.check.forgets(me);
             }
-            Event::Scanned { id, outcome } => self.scanned(world, id, outcome)?,
+            Event::Cell(partial::Event::Scanned { id, outcome }) => self.scanned(world, id, outcome)?,
             Event::Roster(roster) => self.learn(stage, world, machine, roster),
             Event::Changed { id, result } => self.operator.changed(world, id, result.is_ok()),
             // The cell's former life is still a member. The cell tries again until that life is removed.

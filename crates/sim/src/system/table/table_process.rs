@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorate_protocol::{
     Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
-    relay::Relayed,
+    relay::Wrapper,
     rubberband::{self, Message},
 };
 use quorate_roles::tables::{Command, Event, Process};
@@ -49,13 +49,15 @@ impl Resident {
     }
 }
 
-impl Relayed for Resident {
-    fn is_router(&self) -> bool {
-        self.role.is_router()
+impl Wrapper for Resident {
+    type Inner = Process;
+
+    fn inner(&self) -> &Process {
+        &self.role
     }
 
-    fn routers(&self) -> Vec<ProcessId> {
-        self.role.routers()
+    fn inner_mut(&mut self) -> &mut Process {
+        &mut self.role
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use quorate_protocol::{
     ProcessId, Time,
     ecast::RouterCommand,
-    partial::{Change, Roster, resident::Command},
+    partial::{self, Change, Roster, resident::Command},
 };
 
 use super::{AHEAD, BEHIND, Operator};
@@ -145,7 +145,7 @@ impl MapsWorkload {
         for machine in self.machines.clone() {
             if world.process(machine).is_some() {
                 let offset = self.operator.offset(world, machine);
-                world.command(machine, ask(Command::Adjust(offset)));
+                world.command(machine, ask(partial::Command::Adjust(offset).into()));
             }
         }
         stage.after(world, CLOCKS, QuorumTimer::Clocks);
