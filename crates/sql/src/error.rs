@@ -228,6 +228,7 @@ pub mod code {
     pub const INVALID_REGULAR_EXPRESSION: &str = "2201B";
     pub const INVALID_ESCAPE_SEQUENCE: &str = "22025";
     pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
+    pub const DEPENDENT_OBJECTS: &str = "2BP01";
     pub const NOT_NULL_VIOLATION: &str = "23502";
     pub const UNIQUE_VIOLATION: &str = "23505";
     pub const CHECK_VIOLATION: &str = "23514";

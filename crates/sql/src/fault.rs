@@ -38,6 +38,8 @@ pub fn trial_error(fault: OperationError) -> SqlError {
     if error.code == code::SERIALIZATION_FAILURE { error.hint(RETRY) } else { error }
 }
 
+const REDEFINED: &str = "could not serialize access due to a concurrent ALTER TABLE or DROP TABLE";
+
 /// Whether a statement failed because its table was dropped, or altered, after the statement was bound. Then
 /// nothing was executed.
 pub fn is_outdated(error: &SqlError) -> bool {
@@ -50,8 +52,16 @@ pub fn in_block(error: SqlError) -> SqlError {
     if !is_outdated(&error) {
         return error;
     }
-    let message = "could not serialize access due to a concurrent ALTER TABLE or DROP TABLE";
-    SqlError::new(code::SERIALIZATION_FAILURE, message).with_fate(error.fate).hint(RETRY)
+    SqlError::new(code::SERIALIZATION_FAILURE, REDEFINED).with_fate(error.fate).hint(RETRY)
+}
+
+/// Returns the error of a statement that is a block of its own. If one of its tables was altered, nothing was
+/// executed, and the statement can be bound again.
+pub fn of_one_statement(error: SqlError) -> SqlError {
+    if error.code != code::SERIALIZATION_FAILURE || error.message != REDEFINED {
+        return error;
+    }
+    SqlError::from(Failure::table_ended()).with_fate(error.fate)
 }
 
 /// Returns the error of a COMMIT that was sent under `id`.

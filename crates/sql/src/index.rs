@@ -216,6 +216,13 @@ pub fn is_index(schema: &Schema) -> bool {
     schema.columns.first().is_some_and(|column| column.name == KEY)
 }
 
+/// Returns the columns of the unique keys of a table other than its primary key, as indexes of its columns.
+pub fn unique_keys(catalog: &Catalog, schema: &Schema) -> Vec<Vec<usize>> {
+    let own = all(catalog).filter(|(_, index)| index.table == schema.name && index.enforced.is_some());
+    let position = |key: &IndexKey| schema.columns.iter().position(|column| column.name == key.column);
+    own.filter_map(|(_, index)| index.keys.iter().map(position).collect()).collect()
+}
+
 /// Returns the indexes, with their tables.
 pub fn all(catalog: &Catalog) -> impl Iterator<Item = (&Arc<Table>, IndexDefinition)> {
     catalog.tables.iter().filter_map(|table| Some((table, IndexDefinition::of(&table.schema)?)))

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    constraint::{Check, Constraint},
+    constraint::{Check, Constraint, Reference},
     eval::refuses,
     expr::Expr,
     failure::{self, Failure, TEXT_BYTES_MAX},
@@ -171,6 +171,12 @@ impl Schema {
         if !self.checks().is_sorted_by(|one, other| one.name < other.name) {
             return invalid("the conditions of CHECK are not in the order of their names".to_owned());
         }
+        for Reference { name, columns, parent_columns, .. } in self.references() {
+            let exist = columns.iter().all(|column| *column < self.columns.len());
+            if columns.is_empty() || columns.len() != parent_columns.len() || !exist {
+                return invalid(format!("the reference \"{name}\" has no columns, or no such columns"));
+            }
+        }
         for Check { name, condition, .. } in self.checks() {
             if condition.ty() != Type::Bool || !self.holds_operands(condition) {
                 return invalid(format!(
@@ -194,7 +200,15 @@ impl Schema {
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
         self.constraints.iter().filter_map(|constraint| match constraint {
             Constraint::Check(check) => Some(check),
-            Constraint::KeyName(_) => None,
+            Constraint::KeyName(_) | Constraint::Reference(_) => None,
+        })
+    }
+
+    /// Returns the references to other tables and to the table itself.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        self.constraints.iter().filter_map(|constraint| match constraint {
+            Constraint::Reference(reference) => Some(reference),
+            Constraint::Check(_) | Constraint::KeyName(_) => None,
         })
     }
 

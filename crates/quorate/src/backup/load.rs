@@ -17,14 +17,14 @@ use quorate_sql::{
 use quorate_table::{
     engine::Answer,
     failure::Failure,
-    operation::{LoadId, Operation},
-    schema::TableId,
+    operation::{Compared, LoadId, Operation, Step, TableTransaction, TransactionStatement},
+    schema::{Schema, TableId},
     value::Row,
 };
 
 use super::{
     Progress, Summary, Transfer,
-    file::{Next, Reader},
+    file::{Contents, Next, Reader},
     transfer::{BUFFER_BYTES, TELL_EVERY},
 };
 use crate::{cluster::ClusterBackend, db::Db, error::Error, wait::block_on};
@@ -133,37 +133,58 @@ impl RestoredTables<'_> {
     fn bring_back(&mut self, it: &Transfer, verified: &Summary, chosen: &[usize]) -> Result<(), Error> {
         let file = File::open(&it.file).map_err(|error| it.wrong(error))?;
         let contents = Reader::open(file).map_err(|error| it.wrong(error))?.contents().clone();
-        for &place in chosen {
-            let changed = || it.wrong("this file was changed while the restore read the tables");
-            let schema = contents.tables.get(place).cloned().ok_or_else(changed)?;
-            let (name, rows) = verified.tables[place].clone();
-            let definitions = vec![Definition::Create { schema, replicas: None }];
-            let made = block_on(self.tables.define(self.tables.request_id(), definitions));
-            if let Err(fault) = made {
-                self.unsure.extend(fault.is_open().then_some(name));
-                return Err(fault::unnamed_error(fault).into());
+        let changed = || it.wrong("this file was changed while the restore read the tables");
+        if chosen.iter().any(|&place| place >= contents.tables.len()) {
+            return Err(changed());
+        }
+        let schema = |&place: &usize| &contents.tables[place];
+        Transfer::check_references(chosen.iter().map(schema)).map_err(|why| it.wrong(why))?;
+        let is_linked = |place: &usize| {
+            let own = schema(place);
+            let mut all = chosen.iter().map(schema).flat_map(Schema::references);
+            own.references().next().is_some() || all.any(|reference| reference.parent == own.name)
+        };
+        let (linked, others): (Vec<usize>, Vec<usize>) = chosen.iter().copied().partition(is_linked);
+        self.create(&linked, &contents, verified)?;
+        for place in others {
+            self.create(&[place], &contents, verified)?;
+        }
+        self.stage(it, verified.bytes)?;
+        let (together, others) = self.all.split_at_mut(linked.len());
+        publish_together(self.tables, together)?;
+        together.iter_mut().for_each(|loading| loading.published = true);
+        for loading in others {
+            publish(self.tables, loading)?;
+            loading.published = true;
+        }
+        Ok(())
+    }
+
+    /// Creates tables in one message.
+    fn create(&mut self, places: &[usize], contents: &Contents, verified: &Summary) -> Result<(), Error> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let create =
+            |&place: &usize| Definition::Create { schema: contents.tables[place].clone(), replicas: None };
+        let definitions = places.iter().map(create).collect();
+        if let Err(fault) = block_on(self.tables.define(self.tables.request_id(), definitions)) {
+            if fault.is_open() {
+                self.unsure.extend(places.iter().map(|&place| verified.tables[place].0.clone()));
             }
+            return Err(fault::unnamed_error(fault).into());
+        }
+        for &place in places {
+            let (name, rows) = verified.tables[place].clone();
             let table = self.tables.catalog().table(&name).map(|table| table.id);
             let table = table.ok_or_else(|| {
                 Error::not_sent(format!(
-                    "another client dropped table \"{name}\" right after the restore had created the \
-                         table"
+                    "another client dropped table \"{name}\" right after the restore had created the table"
                 ))
             })?;
             let RequestId { session, number } = self.tables.request_id();
-            self.all.push(Loading {
-                place,
-                name,
-                table,
-                load: LoadId(session, number),
-                rows,
-                published: false,
-            });
-        }
-        self.stage(it, verified.bytes)?;
-        for index in 0..self.all.len() {
-            self.publish(&self.all[index])?;
-            self.all[index].published = true;
+            let load = LoadId(session, number);
+            self.all.push(Loading { place, name, table, load, rows, published: false });
         }
         Ok(())
     }
@@ -175,7 +196,7 @@ impl RestoredTables<'_> {
         let broken = || failed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let work = |batches: Receiver<LoadBatch>| {
             for LoadBatch { table, load, rows } in batches {
-                if let Err(error) = self.write(Operation::Stage { table, load, rows }) {
+                if let Err(error) = write(self.tables, Operation::Stage { table, load, rows }) {
                     failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     return;
                 }
@@ -208,48 +229,6 @@ impl RestoredTables<'_> {
         }
     }
 
-    /// Makes all rows of a table visible at once.
-    fn publish(&self, loading: &Loading) -> Result<(), Error> {
-        let &Loading { table, load, rows, ref name, .. } = loading;
-        if rows == 0 {
-            return Ok(());
-        }
-        let answers = self.write(Operation::Publish { table, load, rows })?;
-        let published: u64 = answers
-            .iter()
-            .map(|answer| match answer {
-                Answer::Written(written) => written.iter().map(|one| one.rows).sum(),
-                _ => 0,
-            })
-            .sum();
-        if published == rows {
-            return Ok(());
-        }
-        let message = format!("only {published} of {rows} rows of table \"{name}\" were loaded");
-        let failure = Failure::new("XX001", message).with_detail(
-            "The other rows were lost while they were loaded, with all replicas of their range.",
-        );
-        Err(SqlError::from(failure).into())
-    }
-
-    /// Executes a write exactly once. A write that failed or has an unknown outcome is repeated under the
-    /// same id until `PATIENCE` is over.
-    fn write(&self, operation: Operation) -> Result<Vec<Answer>, Error> {
-        let until = Instant::now() + PATIENCE;
-        let mut name = WriteName::nameless(self.tables.request_id());
-        loop {
-            match block_on(self.tables.write(name, operation.clone())) {
-                Ok(answers) => return Ok(answers),
-                Err(OperationError::Failed(failure)) => return Err(SqlError::from(failure).into()),
-                Err(fault) if Instant::now() >= until => return Err(fault::unnamed_error(fault).into()),
-                Err(_) => {
-                    name.repeated = true;
-                    thread::sleep(PAUSE);
-                }
-            }
-        }
-    }
-
     /// Drops the incomplete tables that the restore has made. Returns `error`, extended by the names of the
     /// tables that could not be dropped.
     fn undo(self, error: Error) -> Error {
@@ -275,5 +254,81 @@ impl RestoredTables<'_> {
             .map(|(what, names)| format!("{what}: {}", names.join(", ")))
             .collect();
         if left.is_empty() { error } else { Error::rejected(format!("{error}; {}", left.join("; "))) }
+    }
+}
+
+/// Makes all rows of a table visible at once.
+fn publish(tables: &ClusterBackend, loading: &Loading) -> Result<(), Error> {
+    let &Loading { table, load, rows, .. } = loading;
+    if rows == 0 {
+        return Ok(());
+    }
+    let answers = write(tables, Operation::Publish { table, load, rows })?;
+    let written = |answer: &Answer| match answer {
+        Answer::Written(written) => written.iter().map(|one| one.rows).sum(),
+        _ => 0,
+    };
+    check_whole(loading, answers.iter().map(written).sum())
+}
+
+/// Makes all rows of several tables visible at one position.
+fn publish_together(tables: &ClusterBackend, all: &[Loading]) -> Result<(), Error> {
+    let filled: Vec<&Loading> = all.iter().filter(|loading| loading.rows > 0).collect();
+    if filled.is_empty() {
+        return Ok(());
+    }
+    let step = |loading: &&Loading| {
+        let &Loading { table, load, rows, .. } = *loading;
+        let operation = Operation::Publish { table, load, rows };
+        Step::Execute(TransactionStatement { operation, compared: Compared::All, received: Vec::new() })
+    };
+    let transaction = TableTransaction { key: 0, steps: filled.iter().map(step).collect() };
+    let send = |name| block_on(tables.transact(name, transaction.clone()));
+    let answers = repeated(tables, send)?;
+    for (index, loading) in filled.into_iter().enumerate() {
+        let published = |answer: &Answer| match answer {
+            Answer::Written(results) => results.get(index).map_or(0, |result| result.rows),
+            _ => 0,
+        };
+        check_whole(loading, answers.iter().map(published).sum())?;
+    }
+    Ok(())
+}
+
+/// Refuses a table of which fewer rows were published than staged.
+fn check_whole(loading: &Loading, published: u64) -> Result<(), Error> {
+    let Loading { rows, name, .. } = loading;
+    if published == *rows {
+        return Ok(());
+    }
+    let message = format!("only {published} of {rows} rows of table \"{name}\" were loaded");
+    let failure = Failure::new("XX001", message)
+        .with_detail("The other rows were lost while they were loaded, with all replicas of their range.");
+    Err(SqlError::from(failure).into())
+}
+
+/// Executes a write exactly once.
+fn write(tables: &ClusterBackend, operation: Operation) -> Result<Vec<Answer>, Error> {
+    repeated(tables, |name| block_on(tables.write(name, operation.clone())))
+}
+
+/// Sends a request. A request that failed or has an unknown outcome is repeated under the same id until
+/// `PATIENCE` is over.
+fn repeated(
+    tables: &ClusterBackend,
+    mut send: impl FnMut(WriteName) -> Result<Vec<Answer>, OperationError>,
+) -> Result<Vec<Answer>, Error> {
+    let until = Instant::now() + PATIENCE;
+    let mut name = WriteName::nameless(tables.request_id());
+    loop {
+        match send(name) {
+            Ok(answers) => return Ok(answers),
+            Err(OperationError::Failed(failure)) => return Err(SqlError::from(failure).into()),
+            Err(fault) if Instant::now() >= until => return Err(fault::unnamed_error(fault).into()),
+            Err(_) => {
+                name.repeated = true;
+                thread::sleep(PAUSE);
+            }
+        }
     }
 }

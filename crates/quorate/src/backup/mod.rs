@@ -25,6 +25,10 @@
 //! assigns it. The restore first stages all rows, as COPY does, and publishes one table after another once
 //! all rows are there. A restore that fails drops the incomplete tables that it has made.
 //!
+//! **References.** A table is saved and restored only together with the tables to which it refers. A restore
+//! makes such tables in one message, and publishes them in one transaction. So no client sees a row without
+//! the row to which it refers, and no client can delete that row in between.
+//!
 //! | file | subject |
 //! |---|---|
 //! | `file` | the form of the file: sections, checksums |
@@ -97,6 +101,19 @@ impl Transfer {
             self.tables.is_empty() || is_named(&schema.name) || owner(schema).is_some_and(|it| is_named(&it))
         };
         Ok(all.enumerate().filter(|(_, schema)| is_wanted(schema)).map(|(place, _)| place).collect())
+    }
+
+    /// Refuses tables of which one refers to a table that is not among them. Its restored rows could refer to
+    /// rows that do not exist.
+    fn check_references<'a>(chosen: impl Iterator<Item = &'a Schema> + Clone) -> Result<(), String> {
+        for schema in chosen.clone() {
+            let is_missing = |parent: &String| !chosen.clone().any(|other| other.name == *parent);
+            if let Some(reference) = schema.references().find(|reference| is_missing(&reference.parent)) {
+                let (child, parent) = (&schema.name, &reference.parent);
+                return Err(format!("table \"{child}\" refers to table \"{parent}\", so choose both"));
+            }
+        }
+        Ok(())
     }
 
     fn perform(&self) -> Result<Summary, Error> {

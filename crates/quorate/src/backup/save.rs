@@ -38,6 +38,8 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
     if chosen.is_empty() {
         return Err(none(String::from("there is no table to back up")));
     }
+    let whole = Transfer::check_references(chosen.iter().map(|table| &table.schema));
+    whole.map_err(|why| Error::from(SqlError::from(Failure::new("0A000", why))))?;
     let of_file = |error: io::Error| it.wrong(error);
     let (file, unfinished) = Unfinished::create(&it.file)?;
     let made_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

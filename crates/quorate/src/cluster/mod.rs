@@ -365,7 +365,10 @@ impl Backend for ClusterBackend {
                         schema.constraints.clear();
                     }
                     if !schema.is_of_first_form() {
-                        self.require(DEFINITIONS_SINCE, "a table with such constraints or types")?;
+                        let refers = schema.references().next().is_some();
+                        let feature =
+                            if refers { "REFERENCES" } else { "a table with such constraints or types" };
+                        self.require(DEFINITIONS_SINCE, feature)?;
                     }
                     let definition = gateway::definition(&schema);
                     TableChange::Create { name: schema.name, definition }

@@ -217,7 +217,7 @@ async fn an_error_leaves_the_connection_usable() {
         ("select 1 / 0", "22012", None),
         ("insert into squares values (1, 'again')", "23505", None),
         ("insert into squares select 1, 'x'", "0A000", None),
-        ("create table u (a int references squares)", "0A000", None),
+        ("create table u (a int references squares match full)", "0A000", None),
         ("insert into squares select 9", "0A000", None),
         ("create table v (a int[])", "0A000", None),
         ("select n from squares for update of other", "42P01", None),

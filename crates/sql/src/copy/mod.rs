@@ -9,18 +9,23 @@ pub mod lines;
 mod target;
 pub mod tuples;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
 
 use quorate_table::{
     engine::Answer,
     operation::{LoadId, Operation},
     schema::{Schema, TableId},
-    value::{Row, Value},
+    value::{Row, Value, key_of},
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::{
     backend::{Backend, OperationError, RequestId, Table, WriteName},
+    budget::{MemoryReservation, weight},
     cache::Cache,
     error::{Result, SqlError, code},
     fault,
@@ -58,6 +63,10 @@ pub struct CopyIn {
     upkeep: Option<Arc<Upkeep>>,
     /// For each unique key, the number of keys that were staged.
     keys: Vec<u64>,
+    /// For each reference, the keys of the staged rows, by their bytes; bounded by the memory of the session.
+    referenced: Vec<BTreeMap<Vec<u8>, Row>>,
+    /// Memory of these keys.
+    hold: MemoryReservation,
     load: LoadId,
     source: CopyInput,
     chunk: Vec<Row>,
@@ -84,9 +93,11 @@ impl CopyIn {
         form: CopyForm,
         load: LoadId,
         (session, rejected_time_zone): (&(dyn Fn(SessionValue) -> Value + Sync), Option<&str>),
+        hold: MemoryReservation,
     ) -> Result<Self> {
         let upkeep = Upkeep::of(&backend.catalog(), &table.schema);
         let keys = vec![0; upkeep.as_ref().map_or(0, |upkeep| upkeep.uniques.len())];
+        let referenced = upkeep.iter().flat_map(|upkeep| &upkeep.parents).map(|_| BTreeMap::new()).collect();
         let target = CopyTarget::new(&backend.catalog(), table, columns, session, rejected_time_zone)?;
         let source = match form {
             CopyForm::Lines(format) => CopyInput::Lines(LineReader::new(format.clone()), format),
@@ -99,6 +110,8 @@ impl CopyIn {
             target,
             upkeep,
             keys,
+            referenced,
+            hold,
             load,
             source,
             chunk: Vec::new(),
@@ -197,6 +210,17 @@ impl CopyIn {
                 stages.push(Operation::Stage { table: unique.index.id, load: self.load, rows: keys });
             }
         }
+        let parents = self.upkeep.iter().flat_map(|upkeep| &upkeep.parents);
+        for (parent, keys) in parents.zip(&mut self.referenced) {
+            let columns = &parent.reference.columns;
+            for row in rows.iter().filter(|row| columns.iter().all(|&column| !row[column].is_null())) {
+                if let Entry::Vacant(place) = keys.entry(key_of(columns.iter().map(|&column| &row[column]))) {
+                    let key: Row = columns.iter().map(|&column| row[column].clone()).collect();
+                    self.hold.grow(weight(&key) + place.key().len())?;
+                    place.insert(key);
+                }
+            }
+        }
         stages.push(Operation::Stage { table: self.target.table().id, load: self.load, rows });
         for operation in stages {
             let (backend, id) = (self.backend.clone(), id());
@@ -234,7 +258,7 @@ impl CopyIn {
     }
 
     /// Returns the table.
-    pub fn table(&self) -> &Table {
+    pub fn table(&self) -> &Arc<Table> {
         self.target.table()
     }
 
@@ -245,9 +269,20 @@ impl CopyIn {
         self.staged &= repeated;
     }
 
-    /// Whether the rows have keys in the tables of indexes.
-    pub fn has_keys(&self) -> bool {
-        !self.keys.is_empty()
+    /// Whether the rows become visible in a transaction with other statements: with their keys in the tables
+    /// of indexes, or with the reads of their parents.
+    pub fn needs_block(&self) -> bool {
+        !self.keys.is_empty() || !self.referenced.is_empty()
+    }
+
+    /// Takes the keys of the rows in each of the table's references.
+    pub fn take_referenced(&mut self) -> Vec<Vec<Row>> {
+        std::mem::take(&mut self.referenced).into_iter().map(|keys| keys.into_values().collect()).collect()
+    }
+
+    /// Returns the constraints of the table that its rows alone do not decide.
+    pub fn upkeep(&self) -> Option<&Arc<Upkeep>> {
+        self.upkeep.as_ref()
     }
 
     /// Checks that the publications of the keys were answered with all keys.

@@ -87,7 +87,7 @@ impl CopyTarget {
         })
     }
 
-    pub(super) fn table(&self) -> &Table {
+    pub(super) fn table(&self) -> &Arc<Table> {
         &self.table
     }
 

@@ -1,7 +1,7 @@
 //! Executes ALTER TABLE.
 //!
-//! **One position.** The new definition and those of the table's indexes and sequences change together
-//! ([`quorate_table::alter`]).
+//! **One position.** The new definition, those of the table's indexes and sequences, and those of tables that
+//! refer to the table change together ([`quorate_table::alter`]).
 //!
 //! **Requirements.** If the new definition demands something of the rows that exist, there are three steps.
 //! First the earlier definition gets the demand as a condition, so that no row can break it from now on. Then
@@ -24,7 +24,7 @@ use quorate_table::{
     value::{Type, Value},
 };
 
-use super::{Session, StatementOutcome};
+use super::{Session, StatementOutcome, reference_ddl::with_references};
 use crate::{
     backend::{Definition, OperationError, Strength, Table},
     error::{Result, SqlError, code},
@@ -35,6 +35,7 @@ use crate::{
         alter_table::{AlterTable, NewColumn, Requirement},
         fold,
         parameters::Arguments,
+        reference::rename_references,
     },
 };
 
@@ -54,17 +55,21 @@ impl Session {
             return done();
         }
         let mut current = table.id;
-        if !demands.is_empty() {
+        if !demands.is_empty() || !alter.references.is_empty() {
             let strict = strict_schema(&table.schema, &demands);
+            let strict =
+                with_references(strict, alter.new_references(), |column| alter.earlier_column(column));
             let only = strict == alter.schema && last == Alteration::of_definition(strict.clone());
-            current =
-                self.alter(vec![(table.id, Alteration::of_definition(strict))], &table.schema.name).await?;
-            for demand in &demands {
-                if let Some(error) = self.violation(current, demand).await {
-                    let back = Alteration::of_definition(table.schema.clone());
-                    self.alter(vec![(current, back)], &table.schema.name).await?;
-                    return Err(error);
-                }
+            let mut alterations = vec![(table.id, Alteration::of_definition(strict))];
+            // Each parent gets another number (see `reference_ddl`).
+            let renumbered =
+                |parent: &Arc<Table>| (parent.id, Alteration::of_definition(parent.schema.clone()));
+            alterations.extend(alter.parents.iter().map(renumbered));
+            current = self.alter(alterations, &table.schema.name).await?;
+            if let Some(error) = self.first_violation(current, &table.schema.name, &demands, alter).await {
+                let back = Alteration::of_definition(table.schema.clone());
+                self.alter(vec![(current, back)], &table.schema.name).await?;
+                return Err(error);
             }
             if only {
                 self.notices.extend(alter.notices.iter().cloned());
@@ -107,6 +112,27 @@ impl Session {
         Ok(table.id)
     }
 
+    /// Returns the error of the first requirement or reference that a row breaks.
+    async fn first_violation(
+        &mut self,
+        table: TableId,
+        name: &str,
+        demands: &[Demand<'_>],
+        alter: &AlterTable,
+    ) -> Option<SqlError> {
+        for demand in demands {
+            if let Some(error) = self.violation(table, demand).await {
+                return Some(error);
+            }
+        }
+        for reference in &alter.references {
+            if let Some(error) = self.broken_reference(name, reference).await {
+                return Some(error);
+            }
+        }
+        None
+    }
+
     /// Returns the error of a requirement if a row breaks it, or if the rows cannot be read.
     async fn violation(&mut self, table: TableId, demand: &Demand<'_>) -> Option<SqlError> {
         let broken = Expr::Unary(Unary::Not, Box::new(demand.condition.clone()));
@@ -131,7 +157,7 @@ impl Session {
         Ok(has_rows)
     }
 
-    /// Returns the alterations of the indexes and sequences that name the table or its columns.
+    /// Returns the alterations of the indexes, sequences and references that name the table or its columns.
     fn followers(&self, alter: &AlterTable, table: &Table) -> Vec<(TableId, Alteration)> {
         let (before, after) = (&table.schema.name, &alter.schema.name);
         if before == after && alter.renamed.is_empty() {
@@ -157,7 +183,8 @@ impl Session {
                 renamed(&mut owner.column);
                 sequence.schema()
             } else {
-                return None;
+                let mut schema = other.schema.clone();
+                rename_references(&mut schema, (before, after), &alter.renamed).then_some(schema)?
             };
             let is_other = other.id != table.id && schema != other.schema;
             is_other.then(|| (other.id, Alteration::of_definition(schema)))

@@ -86,12 +86,12 @@ impl Session {
         let TransactionBlock::Open(open) = &self.block else { return Err(outside()) };
         let is_strict = open.isolation.is_strict();
         let (trial, attempted) = open.steps.begin(operation, compared, &table.schema, origin, is_strict)?;
-        let again = self.has_deferred().then(|| trial.clone());
+        let again = (self.has_deferred() && origin != Origin::KeyRead).then(|| trial.clone());
         let attempt = match (self.backend.attempt(self.trial_strength(), trial).await, again) {
             // The failure may follow from an earlier statement that was deferred and has failed. So the
             // deferred statements are tried first, and the client gets their failure if there is one.
             (Err(fault @ OperationError::Failed(_)), Some(trial)) if !fault.is_conflict() => {
-                self.settle().await?;
+                Box::pin(self.settle()).await?;
                 self.backend.attempt(self.trial_strength(), trial).await
             }
             (attempt, _) => attempt,

@@ -7,7 +7,7 @@ use std::{
 
 use quorate_table::{operation::ReceivedResult, schema::KeyRange};
 
-use super::{deferred::DeferredWrite, setting::Settings, steps::Steps};
+use super::{deferred::DeferredWrite, reference_check::ReferenceCheck, setting::Settings, steps::Steps};
 use crate::{
     budget::MemoryReservation,
     error::{Result, SqlError},
@@ -45,6 +45,8 @@ pub(super) struct OpenBlock {
     pub(super) steps: Steps,
     /// The writes that were not tried, in the order of their steps; bounded by the steps.
     pub(super) deferred: VecDeque<DeferredWrite>,
+    /// The checks of references that wait for COMMIT; bounded by the memory of the session.
+    pub(super) checks: Vec<ReferenceCheck>,
     /// The courtesy locks of the block's rows.
     pub(super) locks: BlockLocks,
     /// A description of the definition of a table that was applied. A definition takes effect at once.

@@ -1,13 +1,14 @@
 //! Executes COPY.
 
 use quorate_table::{
+    constraint::Deferral,
     operation::{Compared, LoadId},
     value::Value,
 };
 
 use super::{
     Session, StatementOutcome, block::TransactionBlock, deferred::of_table, in_flight::InFlight,
-    settle::written_rows, steps::Origin,
+    reference_check::ReferenceSide, settle::written_rows, steps::Origin,
 };
 use crate::{
     backend::OperationError,
@@ -33,6 +34,7 @@ impl Session {
                     copy.form.clone(),
                     load,
                     (&|value| self.session_value(value), self.rejected_time_zone()),
+                    self.hold(),
                 )?;
                 Ok(StatementOutcome::CopyIn(Box::new(rows)))
             }
@@ -56,8 +58,7 @@ impl Session {
         if self.is_in_block() {
             return self.publish_in_block(copy).await;
         }
-        if copy.has_keys() {
-            // The keys of indexes become visible together with the rows.
+        if copy.needs_block() {
             self.begin_implicit();
             let published = self.publish_in_block(copy).await;
             return match published {
@@ -82,7 +83,7 @@ impl Session {
     }
 
     /// Makes the rows of a COPY visible when the open block commits.
-    async fn publish_in_block(&mut self, copy: Box<CopyIn>) -> Result<String> {
+    async fn publish_in_block(&mut self, mut copy: Box<CopyIn>) -> Result<String> {
         let published = self.attempt_write(copy.publication(), copy.table()).await;
         let (rows, _) = published.map_err(|error| error.within(copy.schema()))?;
         copy.check(rows)?;
@@ -93,9 +94,25 @@ impl Session {
             keys.push(written_rows(stream.map_err(within)?).await?.0);
         }
         copy.check_keys(&keys)?;
+        self.check_copied(&mut copy).await?;
         if let TransactionBlock::Open(open) = &mut self.block {
             open.steps.keep_copy(copy);
         }
         Ok(format!("COPY {rows}"))
+    }
+
+    /// Checks that the rows of a COPY have parents, or has it checked at COMMIT.
+    async fn check_copied(&mut self, copy: &mut CopyIn) -> Result<()> {
+        let referenced = copy.take_referenced();
+        let Some(upkeep) = copy.upkeep().cloned() else { return Ok(()) };
+        let (mut waiting, mut due) = (Vec::new(), Vec::new());
+        for (number, keys) in referenced.into_iter().enumerate() {
+            let waits = upkeep.parents[number].reference.deferral == Deferral::Deferred;
+            let side = (ReferenceSide::Parent(number), waits);
+            let check = self.reference_check(copy.table(), &upkeep, side, keys.into_iter())?;
+            if waits { waiting.extend(check) } else { due.extend(check) }
+        }
+        self.put_off(waiting, false);
+        self.check_references(due).await
     }
 }

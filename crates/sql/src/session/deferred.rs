@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use quorate_table::{schema::Schema, value::Row};
 
+use super::reference_check::ReferenceCheck;
 use crate::{backend::Table, budget::MemoryReservation, error::SqlError, statement::write};
 
 /// A write of a block that was not tried.
@@ -13,6 +14,8 @@ pub(super) struct DeferredWrite {
     /// The table of the client's statement.
     pub(super) table: Arc<Table>,
     pub(super) part: StatementPart,
+    /// The checks that are due when the write's result is needed.
+    pub(super) checks: Vec<ReferenceCheck>,
     pub(super) verb: &'static str,
     /// The rows of RETURNING, as far as the gateway knows them; bounded by the memory of the session.
     pub(super) returned: Vec<Row>,
@@ -27,10 +30,12 @@ pub(super) enum StatementPart {
     First,
     /// A further part, whose rows count as rows of the statement.
     Rows,
-    /// A change of the keys of an index. Its rows do not count.
-    Keys {
-        /// The index's table.
-        index: Arc<Table>,
+    /// A write of another table, whose rows do not count.
+    Other {
+        /// The table that is written.
+        table: Arc<Table>,
+        /// The table that errors name. For the table of an index, the indexed table.
+        owner: Arc<Table>,
     },
 }
 
@@ -59,7 +64,7 @@ impl DeferredWrite {
     pub(super) fn conclude(self, changed: u64, more: Vec<Row>, results: &mut Vec<WriteResult>) {
         let DeferredWrite { part, verb, mut returned, hold, .. } = self;
         match part {
-            StatementPart::Keys { .. } => {}
+            StatementPart::Other { .. } => {}
             StatementPart::First => {
                 returned.extend(more);
                 results.push(WriteResult { tag: write::tag(verb, changed), changed, rows: returned, hold });
@@ -81,14 +86,18 @@ impl DeferredWrite {
     /// Returns the table whose constraints the write can violate.
     fn constrained(&self) -> &Schema {
         match &self.part {
-            StatementPart::Keys { index } => &index.schema,
+            StatementPart::Other { table, .. } => &table.schema,
             StatementPart::First | StatementPart::Rows => &self.table.schema,
         }
     }
 
     /// Adds the names of the violated constraint to the write's error.
     pub(super) fn within(&self, error: SqlError) -> SqlError {
-        of_table(error.within(self.constrained()), &self.table)
+        let owner = match &self.part {
+            StatementPart::Other { owner, .. } => owner,
+            StatementPart::First | StatementPart::Rows => &self.table,
+        };
+        of_table(error.within(self.constrained()), owner)
     }
 }
 

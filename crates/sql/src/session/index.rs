@@ -143,5 +143,6 @@ fn taken(name: &str) -> SqlError {
 
 fn needed_by_constraint(name: &str, table: &str) -> SqlError {
     let message = format!("cannot drop index {name} because constraint {name} on table {table} requires it");
-    SqlError::new("2BP01", message).hint(format!("You can drop constraint {name} on table {table} instead."))
+    SqlError::new(code::DEPENDENT_OBJECTS, message)
+        .hint(format!("You can drop constraint {name} on table {table} instead."))
 }

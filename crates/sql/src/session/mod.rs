@@ -23,9 +23,13 @@ mod explain;
 pub mod handover;
 mod in_flight;
 mod index;
+mod key_condition;
 mod locking;
 mod numbers;
 mod read;
+mod reference;
+mod reference_check;
+mod reference_ddl;
 pub mod request;
 mod sequence;
 mod set;
@@ -35,6 +39,7 @@ mod steps;
 pub mod time_limit;
 mod transaction;
 mod upkeep;
+mod upsert;
 mod write;
 
 use std::{
@@ -288,7 +293,16 @@ impl Session {
         let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
         fault::is_outdated(error)
             && !self.is_in_block()
-            && matches!(statement, Some(Statement::Query(_) | Statement::Write(_) | Statement::AlterTable(_)))
+            && matches!(
+                statement,
+                Some(
+                    Statement::Query(_)
+                        | Statement::Write(_)
+                        | Statement::CreateTable(_)
+                        | Statement::AlterTable(_)
+                        | Statement::DropTable(_)
+                )
+            )
     }
 
     /// Waits until the catalog has another version than `known`, but not for long.

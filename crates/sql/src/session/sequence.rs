@@ -257,7 +257,7 @@ fn check_unused(catalog: &Catalog, name: &str) -> Result<()> {
         if let Some(column) = schema.columns.iter().find(uses) {
             let message = format!("cannot drop sequence {name} because other objects depend on it");
             let (column, table) = (&column.name, &schema.name);
-            return Err(SqlError::new("2BP01", message)
+            return Err(SqlError::new(code::DEPENDENT_OBJECTS, message)
                 .detail(format!(
                     "default value for column {column} of table {table} depends on sequence {name}"
                 ))

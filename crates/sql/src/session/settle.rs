@@ -30,6 +30,7 @@ use super::{
     Session, StatementOutcome,
     block::TransactionBlock,
     deferred::{DeferredWrite, StatementPart, WriteResult},
+    reference_check::ReferenceCheck,
     steps::Origin,
 };
 use crate::{
@@ -85,19 +86,49 @@ impl Session {
     ) -> Result<()> {
         let origin = match part {
             StatementPart::First => self.client_write(),
-            StatementPart::Rows | StatementPart::Keys { .. } => Origin::WritePart,
+            StatementPart::Rows | StatementPart::Other { .. } => Origin::WritePart,
         };
         let TransactionBlock::Open(open) = &mut self.block else {
             return Err(SqlError::new(code::INTERNAL_ERROR, "a write was deferred outside of a block"));
         };
         let schema = match &part {
-            StatementPart::Keys { index } => &index.schema,
+            StatementPart::Other { table, .. } => &table.schema,
             StatementPart::First | StatementPart::Rows => &write.table.schema,
         };
         let step = open.steps.add_untried(operation, schema, origin)?;
         let (table, verb) = (write.table.clone(), write.action.verb());
-        open.deferred.push_back(DeferredWrite { step, table, part, verb, returned, hold });
+        open.deferred.push_back(DeferredWrite {
+            step,
+            table,
+            part,
+            checks: Vec::new(),
+            verb,
+            returned,
+            hold,
+        });
         Ok(())
+    }
+
+    /// Puts checks off: until the result of the last deferred write is needed, or until COMMIT.
+    pub(super) fn put_off(&mut self, checks: Vec<ReferenceCheck>, until_result: bool) {
+        let TransactionBlock::Open(open) = &mut self.block else { return };
+        match open.deferred.back_mut().filter(|_| until_result) {
+            Some(write) => write.checks.extend(checks),
+            None => open.checks.extend(checks),
+        }
+    }
+
+    /// Makes the checks of the first deferred write, which was tried and succeeded.
+    async fn check_settled(&mut self, checks: Vec<ReferenceCheck>) -> Result<()> {
+        let checked = self.check_references(checks).await;
+        if checked.is_err()
+            && let TransactionBlock::Open(open) = &self.block
+            && open.deferred.front().is_some_and(|write| !write.is_first())
+        {
+            // The client receives the error in place of the result of the parts before.
+            self.results.pop();
+        }
+        checked
     }
 
     /// Tries the deferred writes in order, until one fails.
@@ -111,6 +142,13 @@ impl Session {
                 Ok(answers) => {
                     let (rows, returned) = written_rows(answers).await?;
                     open.steps.set_received(number, attempt.received)?;
+                    let checks = open.deferred.front_mut().map(|write| std::mem::take(&mut write.checks));
+                    if let Some(checks) = checks.filter(|checks| !checks.is_empty())
+                        && let Err(error) = self.check_settled(checks).await
+                    {
+                        return Err(error);
+                    }
+                    let TransactionBlock::Open(open) = &mut self.block else { return Ok(()) };
                     let write = open.deferred.pop_front().expect("the write that was tried");
                     write.conclude(rows, returned, &mut self.results);
                 }

@@ -199,6 +199,7 @@ impl Session {
             has_begun: false,
             steps: Steps::new(self.hold()),
             deferred: VecDeque::new(),
+            checks: Vec::new(),
             locks: self.cache.locks().of_block(),
             defined: None,
             client_knows_definition_stands: false,
@@ -288,6 +289,7 @@ impl Session {
     /// Ends the open block with its effects. Whatever the outcome is, the session is in no block afterwards.
     pub(super) async fn commit_block(&mut self) -> Result<()> {
         self.cursors.clear();
+        self.check_at_commit().await?;
         match std::mem::replace(&mut self.block, TransactionBlock::None) {
             TransactionBlock::None | TransactionBlock::Failed(_) => {}
             TransactionBlock::Open(open) if open.steps.has_writes() => self.apply(open).await?,

@@ -19,35 +19,48 @@
 //! such a row meanwhile, nothing takes effect. Outside of a block the gateway then begins again; in a block
 //! the client receives 40001.
 //!
+//! **References** are checked by reads of the other table ([`super::reference`]). ON DELETE and ON UPDATE
+//! with an action are further writes, of the child table, which have constraints of their own.
+//!
 //! **Uniqueness** is judged when the statement ends: all old keys are deleted before new keys are inserted,
 //! so rows can exchange their keys.
 
-use std::{collections::BTreeMap, mem};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    mem,
+    sync::Arc,
+};
 
 use quorate_table::{
-    eval::{eval, satisfies},
-    expr::{Binary, Expr},
-    operation::{Compared, Conflict, Operation, Output, Select},
-    schema::Schema,
+    constraint::{Deferral, ReferenceAction},
+    expr::Expr,
+    operation::{Compared, Operation, Output, Select},
     value::{Row, Value, key_of},
 };
 
 use super::{
     Session, StatementOutcome,
     deferred::{StatementPart, of_table},
+    key_condition::{KeyValues, column_of, has_any_key, has_key, has_null, key_of_row},
+    reference::converted,
+    reference_check::{ReferenceCheck, ReferenceSide},
     settle::written_rows,
     steps::Origin,
+    upsert::UpsertDecision,
     write::{ReturnedRows, in_order},
 };
 use crate::{
     backend::Table,
     budget::{self, MemoryReservation},
     error::{Result, SqlError, code},
+    fault,
     finish::{RowWindow, Rows},
     index::IndexDefinition,
     statement::{
         action::{Action, Arbiter},
-        upkeep::{UniqueKey, Upkeep},
+        fold,
+        parameters::Arguments,
+        upkeep::{ChildReference, UniqueKey, Upkeep},
         write::{self, Write},
     },
 };
@@ -55,26 +68,83 @@ use crate::{
 /// Maximum number of attempts of a statement whose rows other transactions change meanwhile.
 const ATTEMPTS_MAX: usize = 8;
 
-/// The old and the new key of a row.
-type KeyChange = (Vec<Value>, Vec<Value>);
+/// Maximum number of attempts of INSERT … ON CONFLICT after a key exists that was not there when the gateway
+/// read the keys.
+const UPSERT_ATTEMPTS_MAX: usize = 3;
+
+/// The result of a write: the number of rows, the rows of RETURNING, and their memory. Empty if the write is
+/// deferred.
+type WriteSum = (u64, Vec<Row>, MemoryReservation);
+
+/// A write of a table, and what its constraints need.
+struct TableWrite<'a> {
+    /// The client's statement.
+    statement: &'a Write,
+    table: &'a Arc<Table>,
+    upkeep: &'a Arc<Upkeep>,
+    part: StatementPart,
+    /// The rows of RETURNING that the gateway knows.
+    returned: Vec<Row>,
+    hold: MemoryReservation,
+}
+
+/// The writes and checks that follow from a write.
+#[derive(Default)]
+struct Consequences {
+    /// Writes of child tables; bounded by the memory of the session, which holds the keys.
+    writes: VecDeque<(Arc<Table>, Operation)>,
+    checks: Vec<ReferenceCheck>,
+}
+
+/// The old and the new values of some columns of the rows that a write changes.
+struct OldRows {
+    /// The columns, sorted. A row has their old values, and then their new values.
+    columns: Vec<usize>,
+    rows: Vec<Row>,
+}
+
+impl OldRows {
+    /// Returns the old keys in some columns.
+    fn old_keys<'r>(&'r self, columns: &'r [usize]) -> impl Iterator<Item = KeyValues> + 'r {
+        self.keys(columns, 0)
+    }
+
+    /// Returns the new keys in some columns.
+    fn new_keys<'r>(&'r self, columns: &'r [usize]) -> impl Iterator<Item = KeyValues> + 'r {
+        self.keys(columns, self.columns.len())
+    }
+
+    fn keys<'r>(&'r self, columns: &'r [usize], from: usize) -> impl Iterator<Item = KeyValues> + 'r {
+        let place = |column: &usize| from + self.columns.binary_search(column).expect("the column was read");
+        let places: Vec<usize> = columns.iter().map(place).collect();
+        self.rows.iter().map(move |row| key_of_row(&places, row))
+    }
+
+    /// Returns the old and the new keys of those rows whose key changes.
+    fn changes(&self, columns: &[usize]) -> Vec<(KeyValues, KeyValues)> {
+        let both = self.old_keys(columns).zip(self.new_keys(columns));
+        both.filter(|(old, new)| key_of(old) != key_of(new)).collect()
+    }
+}
 
 impl Session {
-    /// Executes a write together with the changes that constraints need.
+    /// Executes a write together with what the table's constraints need.
     pub(super) async fn write_with_upkeep(
         &mut self,
         write: &Write,
-        upkeep: &Upkeep,
+        upkeep: &Arc<Upkeep>,
         operation: Operation,
         returned: ReturnedRows,
     ) -> Result<StatementOutcome> {
+        refuse_truncation(write, upkeep)?;
         let (rows, returned, hold) = if self.is_in_block() {
             let ReturnedRows { rows, hold, .. } = returned;
             let defers = self.defers;
-            let (changed, rows, hold) = self.parts(write, upkeep, operation, rows, hold).await?;
+            let sum = self.parts(write, upkeep, operation, rows, hold).await?;
             if defers {
                 return Ok(StatementOutcome::Deferred);
             }
-            (changed, rows, hold)
+            sum
         } else {
             self.alone(write, upkeep, operation, returned).await?
         };
@@ -92,10 +162,11 @@ impl Session {
     async fn alone(
         &mut self,
         write: &Write,
-        upkeep: &Upkeep,
+        upkeep: &Arc<Upkeep>,
         operation: Operation,
         returned: ReturnedRows,
-    ) -> Result<(u64, Vec<Row>, MemoryReservation)> {
+    ) -> Result<WriteSum> {
+        let is_upsert = matches!(operation, Operation::Upsert { .. });
         let mut attempt = 1;
         loop {
             let began = self.statement_began;
@@ -119,95 +190,140 @@ impl Session {
                 Err(error) => error,
             };
             self.drop_block();
-            if !self.take_conflict() || attempt == ATTEMPTS_MAX {
-                return Err(error);
+            // Another transaction may have added the key between the read and the write. A key that ON
+            // CONFLICT does not name fails again.
+            let may_be_race =
+                is_upsert && error.code == code::UNIQUE_VIOLATION && attempt < UPSERT_ATTEMPTS_MAX;
+            if !(self.take_conflict() || may_be_race) || attempt == ATTEMPTS_MAX {
+                return Err(fault::of_one_statement(error));
             }
             attempt += 1;
         }
     }
 
-    /// Executes the parts of a write in the open block. Returns the number of changed rows and the rows of
-    /// RETURNING, unless they are deferred.
+    /// Executes the parts of a write in the open block.
     async fn parts(
         &mut self,
-        write: &Write,
-        upkeep: &Upkeep,
+        statement: &Write,
+        upkeep: &Arc<Upkeep>,
         operation: Operation,
         returned: Vec<Row>,
         hold: MemoryReservation,
-    ) -> Result<(u64, Vec<Row>, MemoryReservation)> {
-        let table = &write.table;
+    ) -> Result<WriteSum> {
+        let mut consequences = Consequences::default();
+        let (table, part) = (&statement.table, StatementPart::First);
+        let first = TableWrite { statement, table, upkeep, part, returned, hold };
+        let sum = self.write_table(first, operation, &mut consequences).await?;
+        while let Some((table, operation)) = consequences.writes.pop_front() {
+            let upkeep = Upkeep::of(&self.backend.catalog(), &table.schema).unwrap_or_default();
+            let part = StatementPart::Other { table: table.clone(), owner: table.clone() };
+            let (table, upkeep) = (&table, &upkeep);
+            let write =
+                TableWrite { statement, table, upkeep, part, returned: Vec::new(), hold: self.hold() };
+            self.write_table(write, operation, &mut consequences).await?;
+        }
+        let (waiting, due): (Vec<_>, Vec<_>) = consequences.checks.into_iter().partition(|check| check.waits);
+        self.put_off(waiting, false);
+        if self.defers {
+            self.put_off(due, true);
+        } else {
+            self.check_references(due).await?;
+        }
+        Ok(sum)
+    }
+
+    /// Executes a write of a table, with the changes of the keys of its indexes. Adds what follows from it.
+    async fn write_table(
+        &mut self,
+        write: TableWrite<'_>,
+        operation: Operation,
+        consequences: &mut Consequences,
+    ) -> Result<WriteSum> {
+        let TableWrite { statement, table, upkeep, .. } = write;
         match operation {
             Operation::Insert { rows, returning, .. } => {
                 let keys = upkeep.uniques.iter().map(|unique| (unique, keys_of(unique, &rows))).collect();
+                for (number, parent) in upkeep.parents.iter().enumerate() {
+                    let new = rows.iter().map(|row| key_of_row(&parent.reference.columns, row));
+                    self.needs_parents(table, upkeep, number, new, consequences)?;
+                }
                 let insert = Operation::Insert { table: table.id, rows, returning };
-                let result = self.first_part(insert, write, returned, hold).await?;
-                self.change_keys(write, Vec::new(), keys).await?;
-                Ok(result)
+                let sum = self.main_part(insert, write).await?;
+                self.change_keys(statement, table, Vec::new(), keys).await?;
+                Ok(sum)
             }
-            Operation::Delete { filter: None, returning, .. } => {
+            Operation::Delete { filter: None, returning, .. } if upkeep.children.is_empty() => {
                 let delete = Operation::Delete { table: table.id, filter: None, returning };
-                let result = self.first_part(delete, write, returned, hold).await?;
+                let sum = self.main_part(delete, write).await?;
                 for unique in &upkeep.uniques {
                     let index = unique.index.clone();
                     let all = Operation::Delete { table: index.id, filter: None, returning: Vec::new() };
-                    self.part(all, write, StatementPart::Keys { index }).await?;
+                    self.part(all, statement, StatementPart::Other { table: index, owner: table.clone() })
+                        .await?;
                 }
-                Ok(result)
+                Ok(sum)
             }
             Operation::Delete { filter, returning, .. } => {
                 self.wait_for_row(table, filter.as_ref()).await;
-                let columns: Vec<usize> =
-                    upkeep.uniques.iter().flat_map(|unique| unique.columns.iter().copied()).collect();
-                let output = columns.iter().map(|&column| column_of(&table.schema, column)).collect();
-                let old = self.key_rows(table, filter.clone(), output).await?;
+                let uniques = upkeep.uniques.iter().flat_map(|unique| &unique.columns);
+                let referenced = upkeep.children.iter().flat_map(|child| &child.columns);
+                let columns: BTreeSet<usize> = uniques.chain(referenced).copied().collect();
+                let old = self.old_rows(table, filter.clone(), columns, None).await?;
                 let delete = Operation::Delete { table: table.id, filter, returning };
-                let result = self.first_part(delete, write, returned, hold).await?;
-                let mut at = 0;
-                let mut keys = Vec::with_capacity(upkeep.uniques.len());
-                for unique in &upkeep.uniques {
-                    let part = at..at + unique.columns.len();
-                    keys.push((unique, old.iter().map(|row| row[part.clone()].to_vec()).collect()));
-                    at = part.end;
+                let sum = self.main_part(delete, write).await?;
+                let keys = upkeep.uniques.iter();
+                let keys = keys.map(|unique| (unique, old.old_keys(&unique.columns).collect())).collect();
+                self.change_keys(statement, table, keys, Vec::new()).await?;
+                for (number, child) in upkeep.children.iter().enumerate() {
+                    let vanished: Vec<KeyValues> =
+                        old.old_keys(&child.columns).filter(|key| !has_null(key)).collect();
+                    self.deleted(table, upkeep, number, vanished, consequences)?;
                 }
-                self.change_keys(write, keys, Vec::new()).await?;
-                Ok(result)
+                Ok(sum)
             }
             Operation::Update { assignments, filter, returning, .. } => {
                 self.wait_for_row(table, filter.as_ref()).await;
                 let is_assigned = |column: &usize| assignments.iter().any(|(assigned, _)| assigned == column);
-                let concerned: Vec<&UniqueKey> =
-                    upkeep.uniques.iter().filter(|unique| unique.columns.iter().any(is_assigned)).collect();
-                let new = |column: usize| {
-                    let assigned = assignments.iter().find(|(assigned, _)| *assigned == column);
-                    assigned.map_or_else(|| column_of(&table.schema, column), |(_, value)| value.clone())
-                };
-                let mut output = Vec::new();
-                for unique in &concerned {
-                    output.extend(unique.columns.iter().map(|&column| column_of(&table.schema, column)));
-                    output.extend(unique.columns.iter().map(|&column| new(column)));
-                }
-                let found = self.key_rows(table, filter.clone(), output).await?;
+                let concerns = |columns: &[usize]| columns.iter().any(is_assigned);
+                let uniques: Vec<&UniqueKey> =
+                    upkeep.uniques.iter().filter(|unique| concerns(&unique.columns)).collect();
+                let parents: Vec<usize> = (0..upkeep.parents.len())
+                    .filter(|&number| concerns(&upkeep.parents[number].reference.columns))
+                    .collect();
+                let children: Vec<usize> = (0..upkeep.children.len())
+                    .filter(|&number| concerns(&upkeep.children[number].columns))
+                    .collect();
+                let columns: BTreeSet<usize> = uniques
+                    .iter()
+                    .flat_map(|unique| &unique.columns)
+                    .chain(parents.iter().flat_map(|&number| &upkeep.parents[number].reference.columns))
+                    .chain(children.iter().flat_map(|&number| &upkeep.children[number].columns))
+                    .copied()
+                    .collect();
+                let found = self.old_rows(table, filter.clone(), columns, Some(&assignments)).await?;
                 let update = Operation::Update { table: table.id, assignments, filter, returning };
-                let result = self.first_part(update, write, returned, hold).await?;
+                let sum = self.main_part(update, write).await?;
                 let (mut removed, mut added) = (Vec::new(), Vec::new());
-                let mut at = 0;
-                for unique in concerned {
-                    let (middle, end) = (at + unique.columns.len(), at + 2 * unique.columns.len());
-                    let change = |row: &Row| (row[at..middle].to_vec(), row[middle..end].to_vec());
-                    let (old, new) = changed(found.iter().map(change));
+                for unique in uniques {
+                    let (old, new) = found.changes(&unique.columns).into_iter().unzip();
                     removed.push((unique, old));
                     added.push((unique, new));
-                    at = end;
                 }
-                self.change_keys(write, removed, added).await?;
-                Ok(result)
+                self.change_keys(statement, table, removed, added).await?;
+                for number in parents {
+                    let columns = &upkeep.parents[number].reference.columns;
+                    let new = found.changes(columns).into_iter().map(|(_, new)| new);
+                    self.needs_parents(table, upkeep, number, new, consequences)?;
+                }
+                for number in children {
+                    let changes = found.changes(&upkeep.children[number].columns);
+                    self.changed(table, upkeep, number, changes, consequences)?;
+                }
+                Ok(sum)
             }
-            Operation::Upsert { rows, conflict, returning, .. } => {
-                self.upsert(write, upkeep, rows, conflict, &returning, hold).await
-            }
+            Operation::Upsert { .. } => self.upsert(write, operation, consequences).await,
             other => {
-                let message = format!("a write of a table with constraints is no write: {other:?}");
+                let message = format!("a write of a table with constraints is no write of rows: {other:?}");
                 Err(SqlError::new(code::INTERNAL_ERROR, message))
             }
         }
@@ -217,125 +333,306 @@ impl Session {
     /// each row whether it is added, changes an existing row, or is left out.
     async fn upsert(
         &mut self,
-        write: &Write,
-        upkeep: &Upkeep,
-        rows: Vec<Row>,
-        conflict: Conflict,
-        returning: &[Expr],
-        mut hold: MemoryReservation,
-    ) -> Result<(u64, Vec<Row>, MemoryReservation)> {
-        let table = &write.table;
+        mut write: TableWrite<'_>,
+        operation: Operation,
+        consequences: &mut Consequences,
+    ) -> Result<WriteSum> {
+        let Operation::Upsert { rows, conflict, returning, .. } = operation else {
+            unreachable!("only INSERT … ON CONFLICT is executed here")
+        };
+        let TableWrite { statement, table, upkeep, .. } = write;
         let schema = &table.schema;
-        let arbiters = arbiters(arbiter_of(write), schema, upkeep);
-        let filter = Expr::any(arbiters.iter().map(|columns| has_any_key(schema, columns, &rows)).collect());
+        let arbiters = arbiters(statement, table, upkeep);
+        let keys = |columns: &Vec<usize>| {
+            let keys: Vec<KeyValues> = rows.iter().map(|row| key_of_row(columns, row)).collect();
+            has_any_key(schema, columns, &keys)
+        };
+        let filter = Expr::any(arbiters.iter().map(keys).collect());
         let all = (0..schema.columns.len()).map(|column| column_of(schema, column)).collect();
         let existing = self.key_rows(table, Some(filter), all).await?;
-        let decision = UpsertDecision::of(&arbiters, rows, &existing, &conflict, returning)?;
-        for row in &decision.returned {
-            hold.grow(budget::weight(row))?;
-        }
+        let decision = UpsertDecision::of(&arbiters, rows, &existing, &conflict, &returning)?;
         let UpsertDecision { added, changes, returned } = decision;
-        let mut added_keys: Vec<(&UniqueKey, Vec<Vec<Value>>)> =
-            upkeep.uniques.iter().map(|unique| (unique, keys_of(unique, &added))).collect();
-        let mut removed_keys = Vec::new();
-        for (unique, new) in &mut added_keys {
-            let key = |row: &Row| unique.columns.iter().map(|&column| row[column].clone()).collect();
-            let (old, changed) = changed(changes.iter().map(|change| (key(change.old), key(&change.new))));
-            removed_keys.push((*unique, old));
-            new.extend(changed);
+        for row in &returned {
+            write.hold.grow(budget::weight(row))?;
+        }
+        write.returned = returned;
+        let (mut removed_keys, mut added_keys) = (Vec::new(), Vec::new());
+        for unique in &upkeep.uniques {
+            let key = |row: &Row| key_of_row(&unique.columns, row);
+            let both = changes.iter().map(|change| (key(change.old), key(&change.new)));
+            let (old, new): (Vec<KeyValues>, Vec<KeyValues>) =
+                both.filter(|(old, new)| key_of(old) != key_of(new)).unzip();
+            removed_keys.push((unique, old));
+            added_keys.push((unique, keys_of(unique, &added).into_iter().chain(new).collect()));
+        }
+        for (number, parent) in upkeep.parents.iter().enumerate() {
+            let rows = added.iter().chain(changes.iter().map(|change| &change.new));
+            let new = rows.map(|row| key_of_row(&parent.reference.columns, row));
+            self.needs_parents(table, upkeep, number, new, consequences)?;
+        }
+        for (number, child) in upkeep.children.iter().enumerate() {
+            let key = |row: &Row| key_of_row(&child.columns, row);
+            let both = changes.iter().map(|change| (key(change.old), key(&change.new)));
+            let changed = both.filter(|(old, new)| key_of(old) != key_of(new)).collect();
+            self.changed(table, upkeep, number, changed, consequences)?;
         }
         let insert = Operation::Insert { table: table.id, rows: added, returning: Vec::new() };
-        let (mut total, returned, hold) = self.first_part(insert, write, returned, hold).await?;
+        let (mut total, returned, hold) = self.main_part(insert, write).await?;
         for change in changes {
-            let assignments = change.assigned.into_iter().map(|column| {
-                let ty = schema.columns[column].ty;
-                (column, Expr::constant(change.new[column].clone(), ty))
-            });
+            let assignment = |column: usize| {
+                (column, Expr::constant(change.new[column].clone(), schema.columns[column].ty))
+            };
             let update = Operation::Update {
                 table: table.id,
-                assignments: assignments.collect(),
-                filter: Some(has_key(schema, change.arbiter, change.old)),
+                assignments: change.assigned.iter().map(|&column| assignment(column)).collect(),
+                filter: Some(has_key(schema, change.arbiter, &key_of_row(change.arbiter, change.old))),
                 returning: Vec::new(),
             };
-            total += self.part(update, write, StatementPart::Rows).await?.0;
+            total += self.part(update, statement, StatementPart::Rows).await?.0;
         }
-        self.change_keys(write, removed_keys, added_keys).await?;
+        self.change_keys(statement, table, removed_keys, added_keys).await?;
         Ok((total, returned, hold))
     }
 
-    /// Deletes and inserts keys of indexes.
-    async fn change_keys(
-        &mut self,
-        write: &Write,
-        removed: Vec<(&UniqueKey, Vec<Vec<Value>>)>,
-        added: Vec<(&UniqueKey, Vec<Vec<Value>>)>,
+    /// Adds the check that parents have these keys.
+    fn needs_parents(
+        &self,
+        table: &Arc<Table>,
+        upkeep: &Arc<Upkeep>,
+        number: usize,
+        keys: impl Iterator<Item = KeyValues>,
+        consequences: &mut Consequences,
     ) -> Result<()> {
-        for (unique, keys) in removed {
-            let index = unique.index.clone();
-            let rows: Vec<Row> =
-                keys.into_iter().filter_map(|key| IndexDefinition::row(&index.schema, key)).collect();
-            if rows.is_empty() {
-                continue;
-            }
-            let filter = Some(has_any_key(&index.schema, &index.schema.primary_key, &rows));
-            let delete = Operation::Delete { table: index.id, filter, returning: Vec::new() };
-            self.part(delete, write, StatementPart::Keys { index }).await?;
+        let waits = upkeep.parents[number].reference.deferral == Deferral::Deferred;
+        let check = self.reference_check(table, upkeep, (ReferenceSide::Parent(number), waits), keys)?;
+        consequences.checks.extend(check);
+        Ok(())
+    }
+
+    /// Adds what follows for a child table from the deletion of keys to which it may refer.
+    fn deleted(
+        &self,
+        table: &Arc<Table>,
+        upkeep: &Arc<Upkeep>,
+        number: usize,
+        vanished: Vec<KeyValues>,
+        consequences: &mut Consequences,
+    ) -> Result<()> {
+        let child = &upkeep.children[number];
+        let action = child.reference.on_delete;
+        if matches!(action, ReferenceAction::NoAction | ReferenceAction::Restrict) || vanished.is_empty() {
+            return self.forbids_children(table, upkeep, (number, action), vanished, consequences);
         }
-        for (unique, keys) in added {
-            let index = unique.index.clone();
-            let rows: Vec<Row> =
-                keys.into_iter().filter_map(|key| IndexDefinition::row(&index.schema, key)).collect();
-            if rows.is_empty() {
-                continue;
+        let (own, columns) = (&child.child, &child.reference.columns);
+        let keys = converted(&own.schema, columns, vanished.iter());
+        let filter = Some(has_any_key(&own.schema, columns, &keys));
+        let operation = match self.assigned(child, action)? {
+            None => Operation::Delete { table: own.id, filter, returning: Vec::new() },
+            Some(assignments) => {
+                Operation::Update { table: own.id, assignments, filter, returning: Vec::new() }
             }
-            let insert = Operation::Insert { table: index.id, rows, returning: Vec::new() };
-            self.part(insert, write, StatementPart::Keys { index }).await?;
+        };
+        consequences.writes.push_back((own.clone(), operation));
+        self.forbids_default(table, upkeep, (number, action), vanished, consequences)
+    }
+
+    /// Adds the check that no child refers to these keys, if the default of its columns may be one of them.
+    fn forbids_default(
+        &self,
+        table: &Arc<Table>,
+        upkeep: &Arc<Upkeep>,
+        (number, action): (usize, ReferenceAction),
+        vanished: Vec<KeyValues>,
+        consequences: &mut Consequences,
+    ) -> Result<()> {
+        if action != ReferenceAction::SetDefault {
+            return Ok(());
+        }
+        self.forbids_children(table, upkeep, (number, action), vanished, consequences)
+    }
+
+    /// Adds what follows for a child table from changes of keys to which it may refer.
+    fn changed(
+        &self,
+        table: &Arc<Table>,
+        upkeep: &Arc<Upkeep>,
+        number: usize,
+        changes: Vec<(KeyValues, KeyValues)>,
+        consequences: &mut Consequences,
+    ) -> Result<()> {
+        let child = &upkeep.children[number];
+        let action = child.reference.on_update;
+        let changes: Vec<(KeyValues, KeyValues)> =
+            changes.into_iter().filter(|(old, _)| !has_null(old)).collect();
+        if matches!(action, ReferenceAction::NoAction | ReferenceAction::Restrict) || changes.is_empty() {
+            let vanished = changes.into_iter().map(|(old, _)| old).collect();
+            return self.forbids_children(table, upkeep, (number, action), vanished, consequences);
+        }
+        let (own, columns) = (&child.child, &child.reference.columns);
+        if columns.contains(&own.schema.partition.column()) {
+            let column = &own.schema.columns[own.schema.partition.column()].name;
+            let what = format!("ON UPDATE with an action on the partition column \"{column}\"");
+            return Err(SqlError::unsupported(what));
+        }
+        let vanished = changes.iter().map(|(old, _)| old.clone()).collect();
+        self.forbids_default(table, upkeep, (number, action), vanished, consequences)?;
+        for (old, new) in changes {
+            let Some(old) = converted(&own.schema, columns, std::iter::once(&old)).pop() else { continue };
+            let assignments = match self.assigned(child, action)? {
+                Some(assignments) => assignments,
+                None => {
+                    let Some(new) = converted(&own.schema, columns, std::iter::once(&new)).pop() else {
+                        let message = "a key is out of range for a column that refers to it";
+                        return Err(SqlError::new("22003", message));
+                    };
+                    let constant = |(&column, value): (&usize, Value)| {
+                        (column, Expr::constant(value, own.schema.columns[column].ty))
+                    };
+                    columns.iter().zip(new).map(constant).collect()
+                }
+            };
+            let filter = Some(has_key(&own.schema, columns, &old));
+            let update = Operation::Update { table: own.id, assignments, filter, returning: Vec::new() };
+            consequences.writes.push_back((own.clone(), update));
         }
         Ok(())
     }
 
-    /// Executes the first part of a write.
-    async fn first_part(
+    /// Adds the check that no child refers to these keys.
+    fn forbids_children(
+        &self,
+        table: &Arc<Table>,
+        upkeep: &Arc<Upkeep>,
+        (number, action): (usize, ReferenceAction),
+        vanished: Vec<KeyValues>,
+        consequences: &mut Consequences,
+    ) -> Result<()> {
+        let is_deferred = upkeep.children[number].reference.deferral == Deferral::Deferred;
+        let waits = is_deferred && action != ReferenceAction::Restrict;
+        let side = (ReferenceSide::Child(number), waits);
+        let check = self.reference_check(table, upkeep, side, vanished.into_iter())?;
+        consequences.checks.extend(check);
+        Ok(())
+    }
+
+    /// Returns the assignments of SET NULL and SET DEFAULT. `None` for CASCADE.
+    fn assigned(
+        &self,
+        child: &ChildReference,
+        action: ReferenceAction,
+    ) -> Result<Option<Vec<(usize, Expr)>>> {
+        let schema = &child.child.schema;
+        let session = |value| self.session_value(value);
+        let arguments = Arguments { values: &[], session: &session };
+        let value = |&column: &usize| {
+            let ty = schema.columns[column].ty;
+            let default = schema.columns[column].default.as_ref();
+            let value = match (action, default) {
+                (ReferenceAction::SetDefault, Some(default)) => fold::value(default, &arguments)?,
+                _ => Value::Null,
+            };
+            Ok((column, Expr::constant(value, ty)))
+        };
+        match action {
+            ReferenceAction::SetNull | ReferenceAction::SetDefault => {
+                child.reference.columns.iter().map(value).collect::<Result<_>>().map(Some)
+            }
+            ReferenceAction::Cascade | ReferenceAction::NoAction | ReferenceAction::Restrict => Ok(None),
+        }
+    }
+
+    /// Deletes and inserts keys of the indexes of a table.
+    async fn change_keys(
         &mut self,
-        operation: Operation,
-        write: &Write,
-        mut returned: Vec<Row>,
-        hold: MemoryReservation,
-    ) -> Result<(u64, Vec<Row>, MemoryReservation)> {
+        statement: &Write,
+        owner: &Arc<Table>,
+        removed: Vec<(&UniqueKey, Vec<KeyValues>)>,
+        added: Vec<(&UniqueKey, Vec<KeyValues>)>,
+    ) -> Result<()> {
+        for (unique, keys) in removed {
+            if keys.iter().all(|key| has_null(key)) {
+                continue;
+            }
+            let table = unique.index.clone();
+            let filter = Some(has_any_key(&table.schema, &table.schema.primary_key, &keys));
+            let delete = Operation::Delete { table: table.id, filter, returning: Vec::new() };
+            self.part(delete, statement, StatementPart::Other { table, owner: owner.clone() }).await?;
+        }
+        for (unique, keys) in added {
+            let table = unique.index.clone();
+            let rows: Vec<Row> =
+                keys.into_iter().filter_map(|key| IndexDefinition::row(&table.schema, key)).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let insert = Operation::Insert { table: table.id, rows, returning: Vec::new() };
+            self.part(insert, statement, StatementPart::Other { table, owner: owner.clone() }).await?;
+        }
+        Ok(())
+    }
+
+    /// Executes the main part of a write of a table.
+    async fn main_part(&mut self, operation: Operation, write: TableWrite<'_>) -> Result<WriteSum> {
+        let TableWrite { statement, part, mut returned, hold, .. } = write;
         if self.defers {
-            self.defer_part(operation, write, StatementPart::First, (returned, hold))?;
+            self.defer_part(operation, statement, part, (returned, hold))?;
             return Ok((0, Vec::new(), self.hold()));
         }
-        let (changed, more) = self.part(operation, write, StatementPart::First).await?;
+        let (changed, more) = self.part(operation, statement, part).await?;
         returned.extend(more);
         Ok((changed, returned, hold))
     }
 
     /// Executes or defers a part of a write. Returns the number of changed rows and the rows of RETURNING,
     /// unless it is deferred.
-    pub(super) async fn part(
+    async fn part(
         &mut self,
         operation: Operation,
-        write: &Write,
+        statement: &Write,
         part: StatementPart,
     ) -> Result<(u64, Vec<Row>)> {
         if self.defers {
             let nothing = (Vec::new(), self.hold());
-            self.defer_part(operation, write, part, nothing)?;
+            self.defer_part(operation, statement, part, nothing)?;
             return Ok((0, Vec::new()));
         }
-        let (table, origin) = match &part {
-            StatementPart::First => (&write.table, self.client_write()),
-            StatementPart::Rows => (&write.table, Origin::WritePart),
-            StatementPart::Keys { index } => (index, Origin::WritePart),
+        let (table, owner, origin) = match &part {
+            StatementPart::First => (&statement.table, &statement.table, self.client_write()),
+            StatementPart::Rows => (&statement.table, &statement.table, Origin::WritePart),
+            StatementPart::Other { table, owner } => (table, owner, Origin::WritePart),
         };
-        let within = |error: SqlError| of_table(error.within(&table.schema), &write.table);
+        let within = |error: SqlError| of_table(error.within(&table.schema), owner);
         let stream = self.attempt(operation, Compared::All, table, origin).await.map_err(within)?;
         written_rows(stream).await
     }
 
-    /// Reads rows behind the block's earlier steps, and has them compared at COMMIT.
-    async fn key_rows(
+    /// Reads the old values of some columns of the rows that a write changes, and the values that
+    /// `assignments` give them.
+    async fn old_rows(
+        &mut self,
+        table: &Table,
+        filter: Option<Expr>,
+        columns: BTreeSet<usize>,
+        assignments: Option<&[(usize, Expr)]>,
+    ) -> Result<OldRows> {
+        let columns: Vec<usize> = columns.into_iter().collect();
+        if columns.is_empty() {
+            return Ok(OldRows { columns, rows: Vec::new() });
+        }
+        let mut output: Vec<Expr> = columns.iter().map(|&column| column_of(&table.schema, column)).collect();
+        if let Some(assignments) = assignments {
+            let new = |&column: &usize| {
+                let assigned = assignments.iter().find(|(assigned, _)| *assigned == column);
+                assigned.map_or_else(|| column_of(&table.schema, column), |(_, value)| value.clone())
+            };
+            output.extend(columns.iter().map(new));
+        }
+        let rows = self.key_rows(table, filter, output).await?;
+        Ok(OldRows { columns, rows })
+    }
+
+    /// Reads rows behind the block's earlier steps, and has them compared when the block commits.
+    pub(super) async fn key_rows(
         &mut self,
         table: &Table,
         filter: Option<Expr>,
@@ -350,97 +647,28 @@ impl Session {
     }
 }
 
-/// The effects of an INSERT … ON CONFLICT.
-struct UpsertDecision<'a> {
-    /// The rows to add.
-    added: Vec<Row>,
-    /// The changes of existing rows.
-    changes: Vec<RowChange<'a>>,
-    /// The rows of RETURNING, in the order of the rows to add.
-    returned: Vec<Row>,
-}
-
-/// The change of an existing row.
-struct RowChange<'a> {
-    old: &'a Row,
-    new: Row,
-    /// The columns that the statement assigns.
-    assigned: Vec<usize>,
-    /// The columns of the key by which the row was found.
-    arbiter: &'a [usize],
-}
-
-impl<'a> UpsertDecision<'a> {
-    fn of(
-        arbiters: &'a [Vec<usize>],
-        rows: Vec<Row>,
-        existing: &'a [Row],
-        conflict: &Conflict,
-        returning: &[Expr],
-    ) -> Result<UpsertDecision<'a>> {
-        /// The owner of a key.
-        #[derive(Clone, Copy)]
-        enum Owner {
-            Existing(usize),
-            Changed,
-            Added,
-        }
-        let keys = |row: &Row| {
-            let key = |(number, columns): (usize, &Vec<usize>)| {
-                let values = columns.iter().map(|&column| &row[column]);
-                let has_null = values.clone().any(Value::is_null);
-                (!has_null).then(|| (number, key_of(values)))
-            };
-            arbiters.iter().enumerate().filter_map(key).collect::<Vec<_>>()
-        };
-        let mut owners = BTreeMap::new();
-        for (index, row) in existing.iter().enumerate() {
-            owners.extend(keys(row).into_iter().map(|key| (key, Owner::Existing(index))));
-        }
-        let mut decision = UpsertDecision { added: Vec::new(), changes: Vec::new(), returned: Vec::new() };
-        let returned = |row: &Row| returning.iter().map(|expr| Ok(eval(expr, row)?)).collect::<Result<Row>>();
-        for row in rows {
-            let owner = keys(&row).into_iter().find_map(|key| Some((key.0, *owners.get(&key)?, key)));
-            match (owner, conflict) {
-                (Some(_), Conflict::Skip) => {}
-                (Some((_, Owner::Changed | Owner::Added, _)), Conflict::Update { .. }) => {
-                    return Err(changed_twice());
-                }
-                (Some((number, Owner::Existing(index), key)), Conflict::Update { assignments, filter }) => {
-                    let old = &existing[index];
-                    owners.insert(key, Owner::Changed);
-                    let both: Row = old.iter().chain(&row).cloned().collect();
-                    if !satisfies(filter.as_ref(), &both)? {
-                        continue;
-                    }
-                    let mut new = old.clone();
-                    for (column, value) in assignments {
-                        new[*column] = eval(value, &both)?;
-                    }
-                    if !returning.is_empty() {
-                        decision.returned.push(returned(&new)?);
-                    }
-                    let assigned = assignments.iter().map(|(column, _)| *column).collect();
-                    decision.changes.push(RowChange { old, new, assigned, arbiter: &arbiters[number] });
-                }
-                (None, _) => {
-                    owners.extend(keys(&row).into_iter().map(|key| (key, Owner::Added)));
-                    if !returning.is_empty() {
-                        decision.returned.push(returned(&row)?);
-                    }
-                    decision.added.push(row);
-                }
-            }
-        }
-        Ok(decision)
-    }
+/// Refuses to truncate a table to which another table refers.
+fn refuse_truncation(write: &Write, upkeep: &Upkeep) -> Result<()> {
+    let is_other = |child: &&ChildReference| child.child.id != write.table.id;
+    let (Action::Truncate, Some(child)) = (&write.action, upkeep.children.iter().find(is_other)) else {
+        return Ok(());
+    };
+    let (child, parent) = (&child.child.schema.name, &write.table.schema.name);
+    Err(SqlError::new(
+        code::FEATURE_NOT_SUPPORTED,
+        "cannot truncate a table referenced in a foreign key constraint",
+    )
+    .detail(format!("Table \"{child}\" references \"{parent}\"."))
+    .hint(format!("DELETE FROM {parent} checks each reference.")))
 }
 
 /// Returns the columns of the keys whose conflicts ON CONFLICT handles.
-fn arbiters(arbiter: Arbiter, schema: &Schema, upkeep: &Upkeep) -> Vec<Vec<usize>> {
-    let primary = (!schema.primary_key.is_empty()).then(|| schema.primary_key.clone());
+fn arbiters(statement: &Write, table: &Table, upkeep: &Upkeep) -> Vec<Vec<usize>> {
+    let Action::Insert { conflict: Some(on), .. } = &statement.action else { return Vec::new() };
+    let primary_key = &table.schema.primary_key;
+    let primary = (!primary_key.is_empty()).then(|| primary_key.clone());
     let uniques = upkeep.uniques.iter().map(|unique| unique.columns.clone());
-    match arbiter {
+    match on.arbiter {
         Arbiter::Any => primary.into_iter().chain(uniques).collect(),
         Arbiter::PrimaryKey => primary.into_iter().collect(),
         Arbiter::Unique(number) => uniques.skip(number).take(1).collect(),
@@ -448,56 +676,8 @@ fn arbiters(arbiter: Arbiter, schema: &Schema, upkeep: &Upkeep) -> Vec<Vec<usize
 }
 
 /// Returns the keys of rows. Some may have NULL.
-fn keys_of(unique: &UniqueKey, rows: &[Row]) -> Vec<Vec<Value>> {
-    let key = |row: &Row| unique.columns.iter().map(|&column| row[column].clone()).collect();
-    rows.iter().map(key).collect()
-}
-
-/// Returns the old and the new keys of those rows whose key changes.
-fn changed(changes: impl Iterator<Item = KeyChange>) -> (Vec<Vec<Value>>, Vec<Vec<Value>>) {
-    changes.filter(|(old, new)| key_of(old) != key_of(new)).unzip()
-}
-
-fn column_of(schema: &Schema, column: usize) -> Expr {
-    Expr::Column(column, schema.columns[column].ty)
-}
-
-/// Returns the condition that a row has this value in a column.
-fn equals(schema: &Schema, column: usize, value: &Value) -> Expr {
-    let constant = Expr::constant(value.clone(), schema.columns[column].ty);
-    Expr::binary(Binary::Equal, column_of(schema, column), constant)
-}
-
-/// Returns the condition that a row has the values of another row in some columns.
-fn has_key(schema: &Schema, columns: &[usize], row: &Row) -> Expr {
-    Expr::all(columns.iter().map(|&column| equals(schema, column, &row[column])).collect())
-}
-
-/// Returns the condition that a row has in some columns, at least one, the values of any of these rows.
-fn has_any_key(schema: &Schema, columns: &[usize], rows: &[Row]) -> Expr {
-    let keyed = rows.iter().filter(|row| columns.iter().all(|&column| !row[column].is_null()));
-    let first = |row: &Row| Expr::constant(row[columns[0]].clone(), schema.columns[columns[0]].ty);
-    let listed = Expr::In(Box::new(column_of(schema, columns[0])), keyed.clone().map(first).collect());
-    match columns {
-        [_] => listed,
-        _ => Expr::all(vec![listed, Expr::any(keyed.map(|row| has_key(schema, columns, row)).collect())]),
-    }
-}
-
-/// Returns the keys whose conflicts a write handles.
-fn arbiter_of(write: &Write) -> Arbiter {
-    match &write.action {
-        Action::Insert { conflict: Some(on), .. } => on.arbiter,
-        _ => Arbiter::Any,
-    }
-}
-
-fn changed_twice() -> SqlError {
-    SqlError::new(
-        code::CARDINALITY_VIOLATION,
-        "ON CONFLICT DO UPDATE command cannot affect row a second time",
-    )
-    .hint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values.")
+fn keys_of(unique: &UniqueKey, rows: &[Row]) -> Vec<KeyValues> {
+    rows.iter().map(|row| key_of_row(&unique.columns, row)).collect()
 }
 
 fn no_result() -> SqlError {

@@ -14,6 +14,7 @@ use quorate_table::{
 use super::{
     Session, StatementOutcome,
     in_flight::{InFlight, WriteRequest},
+    reference_ddl::{dependents, refuse_dependents, renumber, without},
 };
 use crate::{
     backend::{Definition, OperationError},
@@ -136,6 +137,7 @@ impl Session {
             let mut definitions = self.new_indexes(create)?;
             definitions.extend(self.new_sequences(create, &mut schema));
             definitions.push(Definition::Create { schema, replicas: create.replicas });
+            definitions.extend(create.parents.iter().map(|parent| renumber(parent)));
             let are_several = definitions.len() > 1;
             match self.define(definitions).await {
                 Ok(()) => {
@@ -204,10 +206,17 @@ impl Session {
             dropped.extend(self.sequences_of(name));
             dropped.extend(self.indexes_of(name));
         }
+        let dependents = dependents(&catalog, &tables);
+        if !drop.cascades {
+            refuse_dependents(&tables, &dependents)?;
+        }
+        let (freed, notice) = without(&dependents);
+        self.notices.extend(notice);
         if !dropped.is_empty() {
             let mut seen = BTreeSet::new();
             dropped.retain(|table| seen.insert(*table));
-            self.remove(dropped).await?;
+            let drops = dropped.into_iter().map(|table| Definition::Drop { table });
+            self.define(drops.chain(freed).collect()).await.map_err(fault::unnamed_error)?;
             self.has_defined("DROP TABLE");
         }
         Ok(StatementOutcome::Done("DROP TABLE".to_owned()))

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use quorate_table::{
-    constraint::{Check, Constraint},
+    constraint::{Check, Constraint, Reference},
     expr::{Expr, Unary},
     modifier::Modifier,
     schema::{Partition, Schema},
@@ -24,16 +24,20 @@ use super::{
     condition_text::text_of,
     ddl, fold,
     parameters::{Parameters, SessionValue},
+    reference::{DeclaredReference, refuse_dependents, rename_references},
     scope,
+    unsupported_clauses::foreign_key,
 };
 use crate::{
     backend::{Catalog, Table},
     catalog,
     error::{Result, SqlError, code},
-    index,
+    index::{self, IndexDefinition},
     sequence::{self, is_sequence},
     types,
 };
+
+const DROP_CONSTRAINT: &str = "DROP CONSTRAINT";
 
 /// A bound ALTER TABLE.
 #[derive(Debug)]
@@ -46,6 +50,10 @@ pub struct AlterTable {
     pub columns: Vec<NewColumn>,
     /// The conditions that the existing rows must satisfy.
     pub requirements: Vec<Requirement>,
+    /// The names of added references, which the existing rows must satisfy.
+    pub references: Vec<String>,
+    /// The other tables to which the added references refer.
+    pub parents: Vec<Arc<Table>>,
     /// The new names of columns, by their earlier names.
     pub renamed: Vec<(String, String)>,
     /// The names of dropped columns.
@@ -100,6 +108,8 @@ pub fn bind(alter: &ast::AlterTable, parameters: &mut Parameters, catalog: &Cata
                 schema: empty_schema(),
                 columns: Vec::new(),
                 requirements: Vec::new(),
+                references: Vec::new(),
+                parents: Vec::new(),
                 renamed: Vec::new(),
                 dropped: Vec::new(),
                 notices: vec![notice],
@@ -119,6 +129,8 @@ pub fn bind(alter: &ast::AlterTable, parameters: &mut Parameters, catalog: &Cata
             table: Some(table.clone()),
             columns,
             requirements: Vec::new(),
+            references: Vec::new(),
+            parents: Vec::new(),
             renamed: Vec::new(),
             dropped: Vec::new(),
             notices: Vec::new(),
@@ -181,14 +193,16 @@ impl Alterations<'_> {
                 column_def,
                 column_position: None,
             } => self.add_column(column_def, *if_not_exists, parameters),
-            // RESTRICT and CASCADE mean the same here: everything in the table that depends on the column is
-            // dropped with it.
             AlterTableOperation::DropColumn {
                 has_column_keyword: _,
                 column_names,
                 if_exists,
-                drop_behavior: _,
-            } => column_names.iter().try_for_each(|name| self.drop_column(name, *if_exists)),
+                drop_behavior,
+            } => {
+                // Other objects that depend on a column of their own table go with it in any case.
+                let cascades = *drop_behavior == Some(ast::DropBehavior::Cascade);
+                column_names.iter().try_for_each(|name| self.drop_column(name, *if_exists, cascades))
+            }
             AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
                 self.rename_column(old_column_name, new_column_name)
             }
@@ -210,11 +224,19 @@ impl Alterations<'_> {
                 }
                 self.add_checks(&[UnboundCheck { name: check.name.as_ref(), constraint: check }], parameters)
             }
+            AlterTableOperation::AddConstraint {
+                constraint: ast::TableConstraint::ForeignKey(key),
+                not_valid,
+            } => {
+                if *not_valid {
+                    return Err(SqlError::unsupported("NOT VALID"));
+                }
+                self.add_reference(key)
+            }
             AlterTableOperation::AddConstraint { constraint, .. } => {
                 let kind = match constraint {
                     ast::TableConstraint::PrimaryKey(_) => "ADD PRIMARY KEY",
                     ast::TableConstraint::Unique(_) => "ADD UNIQUE",
-                    ast::TableConstraint::ForeignKey(_) => "ADD FOREIGN KEY",
                     _ => "ADD CONSTRAINT of this kind",
                 };
                 Err(SqlError::unsupported(format!("ALTER TABLE … {kind}")))
@@ -363,7 +385,38 @@ impl Alterations<'_> {
         Ok(())
     }
 
-    fn drop_column(&mut self, ident: &ast::Ident, if_exists: bool) -> Result<()> {
+    fn add_reference(&mut self, key: &ast::ForeignKeyConstraint) -> Result<()> {
+        let span = key.foreign_table.span();
+        foreign_key(key, span)?;
+        let schema = &self.bound.schema;
+        let declared = DeclaredReference::new(key, key.name.as_ref(), None, &schema.columns)?;
+        let uniques = index::unique_keys(self.catalog, schema);
+        let (reference, parent) = declared.bind(schema, &uniques, self.catalog)?;
+        let is_added = |column: &usize| matches!(self.bound.columns[*column], NewColumn::Added(_));
+        if reference.columns.iter().any(is_added) {
+            let what = "ADD FOREIGN KEY of a column that the same statement adds";
+            return Err(SqlError::unsupported(what).hint("Use two statements.").at(span));
+        }
+        let parents = &mut self.bound.parents;
+        parents.extend(parent.filter(|parent| parents.iter().all(|known| known.id != parent.id)));
+        self.bound.references.push(reference.name.clone());
+        self.bound.schema.constraints.push(Constraint::Reference(reference));
+        Ok(())
+    }
+
+    /// Returns the references to the table, with the names of their tables.
+    fn references_to(&self) -> Vec<(&str, &Reference)> {
+        let mut all = Vec::new();
+        // The table's own references are those that the statement has left.
+        let others = self.catalog.tables.iter().filter(|table| table.id != self.earlier.id);
+        for schema in others.map(|table| &table.schema).chain([&self.bound.schema]) {
+            let own = schema.references().filter(|reference| reference.parent == self.relation());
+            all.extend(own.map(|reference| (&*schema.name, reference)));
+        }
+        all
+    }
+
+    fn drop_column(&mut self, ident: &ast::Ident, if_exists: bool, cascades: bool) -> Result<()> {
         let index = match self.column(ident) {
             Ok(index) => index,
             Err(error) if if_exists => {
@@ -378,16 +431,26 @@ impl Alterations<'_> {
             let message = format!("DROP COLUMN of \"{name}\", by which the table is partitioned or keyed,");
             return Err(SqlError::unsupported(message).at(ident.span));
         }
-        let schema = &mut self.bound.schema;
         // As in PostgreSQL, the constraints on the column are dropped with it.
-        schema.constraints.retain(|constraint| match constraint {
+        self.bound.schema.constraints.retain(|constraint| match constraint {
             Constraint::Check(check) => !check.condition.reads_any_of(&[index]),
+            Constraint::Reference(reference) => !reference.columns.contains(&index),
             Constraint::KeyName(_) => true,
         });
+        let mut dependents = self.references_to();
+        dependents.retain(|(_, reference)| reference.parent_columns.contains(&name));
+        if cascades && !dependents.is_empty() {
+            let what = format!("DROP COLUMN … CASCADE of \"{name}\", to which references refer,");
+            return Err(SqlError::unsupported(what).hint("Drop the references first.").at(ident.span));
+        }
+        let column = format!("column {name} of table {}", self.relation());
+        refuse_dependents(&column, &column, &dependents)?;
+        let schema = &mut self.bound.schema;
         let moved = |column: &mut usize| *column -= usize::from(*column > index);
         for constraint in &mut schema.constraints {
             match constraint {
                 Constraint::Check(check) => each_column(&mut check.condition, &mut |column, _| moved(column)),
+                Constraint::Reference(reference) => reference.columns.iter_mut().for_each(moved),
                 Constraint::KeyName(_) => {}
             }
         }
@@ -411,7 +474,10 @@ impl Alterations<'_> {
             return Err(self.exists(&after).at(to.span));
         }
         ddl::refuse_system_name(&after, to.span)?;
-        self.bound.schema.columns[index].name = after.clone();
+        let schema = &mut self.bound.schema;
+        schema.columns[index].name = after.clone();
+        let own = schema.name.clone();
+        rename_references(schema, (&own, &own), &[(before.clone(), after.clone())]);
         self.write_texts(&[index])?;
         self.bound.renamed.push((before, after));
         Ok(())
@@ -446,7 +512,8 @@ impl Alterations<'_> {
         // The primary key keeps its name, as in PostgreSQL.
         let schema = &mut self.bound.schema;
         let key = schema.key_name();
-        schema.name = bare;
+        let before = std::mem::replace(&mut schema.name, bare.clone());
+        rename_references(schema, (&before, &bare), &[]);
         if !schema.primary_key.is_empty() && schema.key_name() != key {
             schema.constraints.push(Constraint::KeyName(key));
         }
@@ -460,15 +527,27 @@ impl Alterations<'_> {
 
     fn refuse_key(&self, name: &str, action: &str) -> Result<()> {
         let schema = &self.bound.schema;
-        if !schema.primary_key.is_empty() && schema.key_name() == name {
-            return Err(SqlError::unsupported(format!("ALTER TABLE … {action} of a primary key")));
+        let (kind, columns) = if !schema.primary_key.is_empty() && schema.key_name() == name {
+            let name = |index: &usize| schema.columns[*index].name.clone();
+            ("primary key", schema.primary_key.iter().map(name).collect::<Vec<String>>())
+        } else {
+            let mut indexes = index::all(self.catalog);
+            let is_key = |index: &IndexDefinition| {
+                index.name == name && index.table == schema.name && index.is_constraint()
+            };
+            let Some((_, index)) = indexes.find(|(_, index)| is_key(index)) else { return Ok(()) };
+            ("unique constraint", index.keys.into_iter().map(|key| key.column).collect())
+        };
+        if action == DROP_CONSTRAINT {
+            let mut dependents = self.references_to();
+            dependents.retain(|(_, reference)| {
+                let named = &reference.parent_columns;
+                named.len() == columns.len() && named.iter().all(|column| columns.contains(column))
+            });
+            let constraint = format!("constraint {name} on table {}", schema.name);
+            refuse_dependents(&constraint, &format!("index {name}"), &dependents)?;
         }
-        let mut indexes = index::all(self.catalog);
-        if indexes.any(|(_, index)| index.name == name && index.table == schema.name && index.is_constraint())
-        {
-            return Err(SqlError::unsupported(format!("ALTER TABLE … {action} of a unique constraint")));
-        }
-        Ok(())
+        Err(SqlError::unsupported(format!("ALTER TABLE … {action} of a {kind}")))
     }
 
     fn rename_constraint(&mut self, from: &ast::Ident, to: &ast::Ident) -> Result<()> {
@@ -491,6 +570,11 @@ impl Alterations<'_> {
         }
         match schema.constraints.remove(index) {
             Constraint::Check(check) => schema.add_check(Check { name: after, ..check }),
+            Constraint::Reference(reference) => {
+                schema
+                    .constraints
+                    .insert(index, Constraint::Reference(Reference { name: after, ..reference }));
+            }
             Constraint::KeyName(_) => unreachable!("the name of the primary key was refused above"),
         }
         Ok(())
@@ -498,7 +582,7 @@ impl Alterations<'_> {
 
     fn drop_constraint(&mut self, ident: &ast::Ident, if_exists: bool) -> Result<()> {
         let name = scope::fold(ident);
-        self.refuse_key(&name, "DROP CONSTRAINT")?;
+        self.refuse_key(&name, DROP_CONSTRAINT)?;
         let constraints = &mut self.bound.schema.constraints;
         match constraints.iter().position(|constraint| constraint.name() == name) {
             Some(index) => drop(constraints.remove(index)),
@@ -644,6 +728,19 @@ fn each_column(expr: &mut Expr, change: &mut dyn FnMut(&mut usize, &mut Type)) {
 }
 
 impl AlterTable {
+    /// Returns the references that the existing rows must satisfy.
+    pub fn new_references(&self) -> impl Iterator<Item = &Reference> {
+        self.schema.references().filter(|reference| self.references.contains(&reference.name))
+    }
+
+    /// Returns the index in the earlier definition of a column that the statement keeps.
+    pub fn earlier_column(&self, column: usize) -> usize {
+        match self.columns[column] {
+            NewColumn::Kept(source) => source,
+            NewColumn::Added(_) => unreachable!("a new reference has no added column"),
+        }
+    }
+
     /// Returns a condition over the new definition as a condition over the earlier definition. `values` holds
     /// the values of added columns.
     pub fn over_earlier(&self, condition: &Expr, values: &[Option<Value>]) -> Expr {

@@ -158,5 +158,5 @@ pub fn drop_index(statement: &ast::Statement) -> Result<DropTable> {
     };
     // CASCADE and RESTRICT have the same effect here, because nothing can depend on an index.
     let names = names.iter().map(scope::table_name).collect::<Result<_>>()?;
-    Ok(DropTable { names, if_exists: *if_exists })
+    Ok(DropTable { names, if_exists: *if_exists, cascades: false })
 }

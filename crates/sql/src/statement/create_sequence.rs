@@ -96,5 +96,5 @@ pub fn drop_sequence(statement: &ast::Statement) -> Result<DropTable> {
             .at(statement.span()));
     }
     let names = names.iter().map(scope::table_name).collect::<Result<_>>()?;
-    Ok(DropTable { names, if_exists: *if_exists })
+    Ok(DropTable { names, if_exists: *if_exists, cascades: false })
 }

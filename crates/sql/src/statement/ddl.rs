@@ -1,6 +1,8 @@
 //! Binds CREATE TABLE and DROP TABLE. Each part of a declaration is either kept or refused. No part is
 //! ignored.
 
+use std::sync::Arc;
+
 use quorate_table::{
     constraint::Constraint,
     eval::eval,
@@ -18,11 +20,13 @@ use super::{
     check, coerce,
     expr::{Binder, constant_sequence},
     parameters::{Parameters, SessionValue},
+    reference::DeclaredReference,
     scope::{self, Scope},
     sequence_options::set_options,
     unique::{self, Unique, key_columns},
 };
 use crate::{
+    backend::{Catalog, Table},
     catalog,
     error::{Result, SqlError, code},
     index,
@@ -37,6 +41,8 @@ pub use super::unique::ProposedIndex;
 pub struct CreateTable {
     /// The table's definition.
     pub schema: Schema,
+    /// The other tables to which the table refers.
+    pub parents: Vec<Arc<Table>>,
     /// The indexes of the UNIQUE constraints. Their names may already exist.
     pub indexes: Vec<ProposedIndex>,
     /// The sequences that belong to columns, by the column's position. The names may already exist.
@@ -54,6 +60,8 @@ pub struct DropTable {
     pub names: Vec<String>,
     /// IF EXISTS.
     pub if_exists: bool,
+    /// Whether references of other tables to these tables are dropped, too.
+    pub cascades: bool,
 }
 
 /// Maximum number of columns of a table, as in PostgreSQL.
@@ -63,7 +71,11 @@ const COLUMNS_MAX: usize = 1600;
 const REPLICAS_MAX: u32 = 16;
 
 /// Binds a CREATE TABLE.
-pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> Result<CreateTable> {
+pub fn create_table(
+    create: &ast::CreateTable,
+    parameters: &mut Parameters,
+    catalog: &Catalog,
+) -> Result<CreateTable> {
     let name = scope::table_name(&create.name)?;
     if catalog::is_relation(&name) {
         return Err(SqlError::new(
@@ -81,16 +93,18 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
     let mut sequences = Vec::new();
     let mut uniques = Vec::new();
+    let mut references = Vec::new();
     let mut constraints = Vec::new();
     let mut primary_key: Option<Vec<usize>> = None;
     for column in &create.columns {
-        let BoundColumn { column, key_name, unique, sequence } =
+        let BoundColumn { column, key_name, unique, references: declared, sequence } =
             bind_column(column, &columns, &name, parameters)?;
         if let Some(key_name) = key_name {
             set_key(&mut primary_key, vec![columns.len()], &name)?;
             constraints.extend(key_name.map(Constraint::KeyName));
         }
         uniques.extend(unique);
+        references.extend(declared);
         sequences.extend(sequence.map(|sequence| (columns.len(), sequence)));
         columns.push(column);
     }
@@ -104,9 +118,11 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
             ast::TableConstraint::Unique(unique) => {
                 uniques.push(Unique::bind(unique, unique.name.as_ref(), None, &columns)?);
             }
-            ast::TableConstraint::ForeignKey(_) => return Err(no_constraint("FOREIGN KEY")),
             // Bound below, when all columns are known.
             ast::TableConstraint::Check(_) => {}
+            ast::TableConstraint::ForeignKey(declared) => {
+                references.push(DeclaredReference::new(declared, declared.name.as_ref(), None, &columns)?);
+            }
             other => return Err(SqlError::unsupported(format!("the constraint {other}"))),
         }
     }
@@ -129,19 +145,27 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     constraints.retain(|constraint| constraint.name() != format!("{name}_pkey"));
     let mut schema = Schema { name, columns, primary_key, partition, constraints };
     check::add_all(&check::all_of(create), &mut schema, parameters)?;
-    let indexes = unique::distinct(uniques, &schema).map(|unique| unique.index(&schema)).collect();
+    let uniques: Vec<Unique> = unique::distinct(uniques, &schema).collect();
+    let keys: Vec<Vec<usize>> = uniques.iter().map(|unique| unique.columns.clone()).collect();
+    let indexes = uniques.into_iter().map(|unique| unique.index(&schema)).collect();
+    let mut parents: Vec<Arc<Table>> = Vec::new();
+    if create.if_not_exists && catalog.table(&schema.name).is_some() {
+        // The statement does nothing, whatever its references name.
+        references.clear();
+    }
+    for reference in references {
+        let (reference, parent) = reference.bind(&schema, &keys, catalog)?;
+        schema.constraints.push(Constraint::Reference(reference));
+        parents.extend(parent.filter(|parent| parents.iter().all(|known| known.id != parent.id)));
+    }
     Ok(CreateTable {
         schema,
+        parents,
         indexes,
         sequences,
         replicas: options.replicas,
         if_not_exists: create.if_not_exists,
     })
-}
-
-fn no_constraint(kind: &str) -> SqlError {
-    SqlError::unsupported(format!("the constraint {kind}"))
-        .hint("PRIMARY KEY, UNIQUE, CHECK and NOT NULL are the constraints that a table can have.")
 }
 
 fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &str) -> Result<()> {
@@ -155,13 +179,15 @@ fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &st
     Ok(())
 }
 
-struct BoundColumn {
+struct BoundColumn<'a> {
     column: Column,
     /// The name of the primary key, if the column is declared as the primary key. `Some(None)` if the
     /// declaration gives no name.
     key_name: Option<Option<String>>,
     /// UNIQUE of the column.
     unique: Option<Unique>,
+    /// The references of the column.
+    references: Vec<DeclaredReference<'a>>,
     /// The sequence of a serial or identity column.
     sequence: Option<SequenceDefinition>,
 }
@@ -173,7 +199,13 @@ pub(super) fn bind_added(
     table: &str,
     parameters: &mut Parameters,
 ) -> Result<(Column, bool, bool)> {
-    let BoundColumn { column, key_name, unique, sequence } = bind_column(definition, &[], table, parameters)?;
+    let BoundColumn { column, key_name, unique, references, sequence } =
+        bind_column(definition, &[], table, parameters)?;
+    if !references.is_empty() {
+        return Err(SqlError::unsupported("ADD COLUMN … REFERENCES")
+            .hint("Add the column, then ALTER TABLE … ADD FOREIGN KEY.")
+            .at(definition.name.span));
+    }
     if unique.is_some() {
         return Err(SqlError::unsupported("ADD COLUMN … UNIQUE").at(definition.name.span));
     }
@@ -190,12 +222,12 @@ pub(super) fn refuse_system_name(name: &str, span: Span) -> Result<()> {
     Ok(())
 }
 
-fn bind_column(
-    definition: &ast::ColumnDef,
+fn bind_column<'a>(
+    definition: &'a ast::ColumnDef,
     known: &[Column],
     table: &str,
     parameters: &mut Parameters,
-) -> Result<BoundColumn> {
+) -> Result<BoundColumn<'a>> {
     let span = definition.name.span;
     let name = scope::fold(&definition.name);
     if known.iter().any(|column| column.name == name) {
@@ -216,6 +248,7 @@ fn bind_column(
     let mut nullable = false;
     let mut key_name = None;
     let mut unique = None;
+    let mut references = Vec::new();
     for option in &definition.options {
         match &option.option {
             ast::ColumnOption::Null => nullable = true,
@@ -227,7 +260,10 @@ fn bind_column(
             }
             // Bound when all columns are known.
             ast::ColumnOption::Check(_) => {}
-            ast::ColumnOption::ForeignKey(_) => return Err(no_constraint("REFERENCES").at(span)),
+            ast::ColumnOption::ForeignKey(declared) => {
+                let (name, position) = (option.name.as_ref(), Some(known.len()));
+                references.push(DeclaredReference::new(declared, name, position, known)?);
+            }
             ast::ColumnOption::Generated {
                 generated_as: kind @ (ast::GeneratedAs::Always | ast::GeneratedAs::ByDefault),
                 sequence_options: Some(options),
@@ -266,7 +302,7 @@ fn bind_column(
         )
         .at(span));
     }
-    Ok(BoundColumn { column, key_name, unique, sequence })
+    Ok(BoundColumn { column, key_name, unique, references, sequence })
 }
 
 fn several_defaults(column: &str) -> SqlError {
@@ -461,13 +497,12 @@ fn bound(text: &str, ty: Type) -> Result<Value> {
 
 /// Binds a DROP TABLE.
 pub fn drop_table(statement: &ast::Statement) -> Result<DropTable> {
-    let ast::Statement::Drop { object_type, if_exists, names, .. } = statement else {
+    let ast::Statement::Drop { object_type, if_exists, names, cascade, .. } = statement else {
         unreachable!("only DROP is bound here")
     };
     if *object_type != ast::ObjectType::Table {
         return Err(SqlError::unsupported(format!("DROP {object_type}")).at(statement.span()));
     }
-    // CASCADE and RESTRICT have the same effect here, because nothing can depend on a table.
     let names = names.iter().map(scope::table_name).collect::<Result<_>>()?;
-    Ok(DropTable { names, if_exists: *if_exists })
+    Ok(DropTable { names, if_exists: *if_exists, cascades: *cascade })
 }

@@ -125,6 +125,14 @@ impl Dialect for Grammar {
         {
             return Some(unsupported("ALTER SEQUENCE", first));
         }
+        let is_constraints = |token: &Token| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("constraints"));
+        let is_setting = |token: &Token| *token == Token::Eq || word(token) == Keyword::TO;
+        if word(&first.token) == Keyword::SET
+            && is_constraints(&parser.peek_nth_token_ref(1).token)
+            && !is_setting(&parser.peek_nth_token_ref(2).token)
+        {
+            return Some(unsupported("SET CONSTRAINTS", first));
+        }
         sequence_syntax::create_sequence(parser)
     }
 

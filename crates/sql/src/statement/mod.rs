@@ -35,6 +35,7 @@ mod modes;
 pub mod parameters;
 pub mod parse;
 pub mod query;
+pub(crate) mod reference;
 pub mod scope;
 pub mod select;
 mod sequence_options;
@@ -136,9 +137,11 @@ fn bind_statement(
         Ast::Update(update) => Statement::Write(Box::new(write::update(update, parameters, catalog)?)),
         Ast::Delete(delete) => Statement::Write(Box::new(write::delete(delete, parameters, catalog)?)),
         Ast::Truncate(truncate) => Statement::Write(Box::new(write::truncate(truncate, catalog)?)),
-        Ast::CreateTable(create) => Statement::CreateTable(Box::new(ddl::create_table(create, parameters)?)),
         Ast::AlterTable(alter) => {
             Statement::AlterTable(Box::new(alter_table::bind(alter, parameters, catalog)?))
+        }
+        Ast::CreateTable(create) => {
+            Statement::CreateTable(Box::new(ddl::create_table(create, parameters, catalog)?))
         }
         Ast::CreateSequence { .. } => {
             Statement::CreateSequence(Box::new(create_sequence::bind(statement, catalog)?))

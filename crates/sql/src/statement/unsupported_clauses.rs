@@ -17,6 +17,8 @@ mod queries;
 mod statements;
 mod tables;
 
+pub(super) use create_table::foreign_key;
+
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{self, Visit, Visitor};

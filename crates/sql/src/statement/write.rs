@@ -319,6 +319,11 @@ pub fn truncate(truncate: &ast::Truncate, catalog: &Arc<Catalog>) -> Result<Writ
     let table = scope::changed_table(catalog, &target.name)?;
     let restarts = truncate.identity == Some(ast::TruncateIdentityOption::Restart);
     let upkeep = Upkeep::of(catalog, &table.schema);
+    let has_others =
+        upkeep.iter().any(|upkeep| upkeep.children.iter().any(|child| child.child.id != table.id));
+    if has_others && truncate.cascade == Some(ast::CascadeOption::Cascade) {
+        return Err(SqlError::unsupported("TRUNCATE … CASCADE of a table to which others refer"));
+    }
     let (action, returning, fields) = (Action::Truncate, Vec::new(), Vec::new());
     Ok(Write { table, action, returning, fields, restarts, upkeep })
 }

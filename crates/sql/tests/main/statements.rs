@@ -12,6 +12,8 @@ use quorate_sql::{
 use quorate_table::value::{Row, Value};
 use sqlparser::ast;
 
+use crate::behind::Behind;
+
 /// A session, its tables, and the cache that it shares with the other sessions of its gateway.
 pub(crate) struct Client(Session, Arc<LocalBackend>, Arc<Cache>);
 
@@ -38,6 +40,14 @@ impl Client {
     /// Creates another session at the same gateway.
     pub(crate) fn at_same_gateway(&self) -> Client {
         Client::of(self.1.clone(), self.2.clone())
+    }
+
+    /// Creates another session on the same tables, at a gateway that has not heard of later definitions until
+    /// a table that it knows has ended.
+    pub(crate) fn behind(&self) -> Client {
+        let (gateway, cache) = (Arc::new(Behind::new(self.1.clone())), Arc::<Cache>::default());
+        let session = Session::new(gateway, cache.clone(), "test".to_owned(), "test".to_owned(), 1);
+        Client(session, self.1.clone(), cache)
     }
 
     fn of(tables: Arc<LocalBackend>, cache: Arc<Cache>) -> Client {

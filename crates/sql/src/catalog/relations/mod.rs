@@ -61,6 +61,8 @@ impl Relation {
             ("information_schema", "table_constraints") => constraints::view(context),
             ("information_schema", "key_column_usage") => constraints::keys(context),
             ("information_schema", "check_constraints") => constraints::checks(context),
+            ("information_schema", "referential_constraints") => constraints::referential(context),
+            ("information_schema", "constraint_column_usage") => constraints::usage(context),
             ("information_schema", "information_schema_catalog_name") => {
                 vec![vec![("catalog_name", Datum::text(context.database))]]
             }

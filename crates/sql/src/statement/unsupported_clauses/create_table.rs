@@ -133,6 +133,7 @@ pub(super) fn create_table(create: &ast::CreateTable) -> Result<()> {
         match constraint {
             ast::TableConstraint::PrimaryKey(key) => self::primary_key(key, name.span())?,
             ast::TableConstraint::Unique(unique) => self::unique(unique, name.span())?,
+            ast::TableConstraint::ForeignKey(key) => self::foreign_key(key, name.span())?,
             // The binder accepts each other constraint, or refuses it by name.
             _ => {}
         }
@@ -146,6 +147,7 @@ pub(super) fn create_table(create: &ast::CreateTable) -> Result<()> {
             match option {
                 ast::ColumnOption::PrimaryKey(key) => self::primary_key(key, name.span)?,
                 ast::ColumnOption::Unique(unique) => self::unique(unique, name.span)?,
+                ast::ColumnOption::ForeignKey(key) => self::foreign_key(key, name.span)?,
                 ast::ColumnOption::Default(_) => defaults += 1,
                 // The binder accepts each other option, or refuses it by name.
                 _ => {}
@@ -214,6 +216,34 @@ fn unique(unique: &ast::UniqueConstraint, span: Span) -> Result<()> {
         span,
     )?;
     index_columns(columns, span)
+}
+
+/// Refuses the clauses of a reference that no binder binds.
+pub(in crate::statement) fn foreign_key(key: &ast::ForeignKeyConstraint, span: Span) -> Result<()> {
+    let ast::ForeignKeyConstraint {
+        name: _,
+        index_name,
+        columns: _,
+        foreign_table: _,
+        referred_columns: _,
+        on_delete: _,
+        on_update: _,
+        match_kind,
+        characteristics,
+    } = key;
+    let is_simple = matches!(match_kind, None | Some(ast::ConstraintReferenceMatchKind::Simple));
+    let is_enforced = characteristics.is_none_or(|characteristics| {
+        let ast::ConstraintCharacteristics { deferrable: _, initially: _, enforced } = characteristics;
+        enforced != Some(false)
+    });
+    absent(
+        &[
+            (index_name.is_some(), Others, "name of a foreign key's index"),
+            (!is_simple, Postgres, "MATCH FULL or PARTIAL"),
+            (!is_enforced, Postgres, "NOT ENFORCED"),
+        ],
+        span,
+    )
 }
 
 fn index_columns(columns: &[ast::IndexColumn], span: Span) -> Result<()> {

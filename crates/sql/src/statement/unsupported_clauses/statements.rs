@@ -256,8 +256,8 @@ fn truncate(truncate: &ast::Truncate) -> Result<()> {
         partitions,
         table: _,
         if_exists,
-        // CASCADE changes nothing, because nothing refers to a table.
         identity: _,
+        // CASCADE changes nothing if no table refers to the table, and is refused otherwise.
         cascade: _,
         on_cluster,
     } = truncate;
