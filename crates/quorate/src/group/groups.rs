@@ -69,7 +69,7 @@ const FIGURES: [(&str, &str, GroupFigure); 14] = [
         "Longest time that soft sends of a member waited for a view, in µs",
         |figures| figures.longest_wait.as_micros().try_into().unwrap_or(u64::MAX),
     ),
-    ("group_gaps", "Gaps in soft messages of other processes that were requested again", |figures| {
+    ("group_gaps", "Requests for soft messages of other processes that did not arrive", |figures| {
         figures.gaps
     }),
     ("group_resent", "Soft messages sent once more, because others lacked them", |figures| figures.resent),

@@ -323,7 +323,7 @@ impl Connection<'_> {
         let mut error = self.session.failed(error);
         self.session.roll_back_implicit();
         if self.applied > 0 && self.session.status() == Status::Idle {
-            let stands = "The message or pipeline was applied up to its last COMMIT, COPY, CREATE TABLE or DROP TABLE, \
+            let stands = "The message or pipeline was applied up to its last COMMIT, COPY or definition, \
                           which cannot be rolled back.";
             error.detail = Some(match error.detail.take() {
                 Some(detail) => format!("{detail} {stands}"),

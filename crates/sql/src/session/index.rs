@@ -2,7 +2,7 @@
 
 use quorate_table::schema::TableId;
 
-use super::{Session, StatementOutcome};
+use super::{Session, StatementOutcome, write::DEFINITION_ATTEMPTS_MAX};
 use crate::{
     backend::{Definition, OperationError},
     error::{Result, SqlError, code},
@@ -63,7 +63,9 @@ impl Session {
     }
 
     pub(super) async fn create_index(&mut self, create: &CreateIndex) -> Result<StatementOutcome> {
+        let mut attempt = 1;
         let index = loop {
+            let known = self.backend.catalog().version;
             let named = self.named_index(create.definition.clone(), create.is_named, &[]);
             let Some((index, left)) = named else {
                 let exists = taken(&create.definition.name);
@@ -80,7 +82,12 @@ impl Session {
             match self.define(definitions).await {
                 Ok(()) => break index,
                 // Another gateway may have taken the name first. The next round then finds the name taken.
-                Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {}
+                Err(OperationError::Failed(failure))
+                    if failure.sqlstate == code::DUPLICATE_TABLE && attempt < DEFINITION_ATTEMPTS_MAX =>
+                {
+                    attempt += 1;
+                    self.await_definitions(known).await;
+                }
                 Err(fault) => return Err(fault::unnamed_error(fault)),
             }
         };

@@ -32,8 +32,9 @@ use crate::{
     },
 };
 
-/// Maximum number of attempts of CREATE TABLE, if other gateways take the names of its indexes and sequences.
-const ATTEMPTS_MAX: usize = 8;
+/// Maximum number of attempts of a definition, if other gateways take the names of its tables, indexes or
+/// sequences.
+pub(super) const DEFINITION_ATTEMPTS_MAX: usize = 8;
 
 impl Session {
     pub(super) async fn write(&mut self, write: &Write, values: &[Value]) -> Result<StatementOutcome> {
@@ -148,7 +149,7 @@ impl Session {
                     if self.backend.catalog().table(name).is_some() {
                         return self.exists_already(create, exists());
                     }
-                    if !are_several || attempt == ATTEMPTS_MAX {
+                    if !are_several || attempt == DEFINITION_ATTEMPTS_MAX {
                         return Err(failure.into());
                     }
                     attempt += 1;
