@@ -235,8 +235,8 @@ impl AccountWorkload {
         }
     }
 
-    /// Makes the gateway on `machine` send a request. The gateway makes it by the configuration that it knows,
-    /// which may be an earlier one.
+    /// Makes the gateway on `machine` send a request. The gateway makes the request by the configuration that
+    /// it knows, which may be an earlier one.
     pub(super) fn act(&mut self, world: &mut TableWorld, machine: usize, chance: &mut Chance) {
         let Some(Process::Client(client)) = role(world, machine) else { return };
         let Some(config) = client.config().filter(|own| !own.ring.is_empty()).cloned() else { return };

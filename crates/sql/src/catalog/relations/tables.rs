@@ -1,7 +1,5 @@
 //! Relations that describe tables: their columns and defaults.
 
-use std::collections::BTreeSet;
-
 use quorate_table::{
     expr::Expr,
     schema::{Column, Partition},
@@ -28,9 +26,6 @@ use crate::{
 
 pub(super) fn classes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    let schemas = || context.user_tables().map(|table| &table.schema);
-    let parents: BTreeSet<&str> =
-        schemas().flat_map(|schema| schema.references()).map(|reference| &*reference.parent).collect();
     for relation in all() {
         let namespace =
             if relation.schema == "pg_catalog" { oid::PG_CATALOG } else { oid::INFORMATION_SCHEMA };
@@ -50,12 +45,6 @@ pub(super) fn classes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
         row.extend([
             ("relam", Datum::int8(oid::HEAP)),
             ("relhasindex", Datum::bool(has_index(context, table))),
-            // In PostgreSQL, triggers enforce references on both sides. psql asks for the references of a
-            // table only if the table has triggers.
-            (
-                "relhastriggers",
-                Datum::bool(schema.references().next().is_some() || parents.contains(&*schema.name)),
-            ),
             ("relchecks", Datum::int8(schema.checks().count() as i64)),
             ("reltuples", Datum::Value(Value::Float4(table.rows.map_or(-1.0, |rows| rows as f32)))),
             ("reloptions", Datum::array(options(table).into_iter().map(Datum::text).collect())),

@@ -1,9 +1,9 @@
 //! Alterations of the tables during the run.
 //!
-//! An alteration replaces a table's last *added column* by another one, whose value is the same in all rows and
-//! part of its name. So a statement shows by which definition its gateway made it: every row that it writes
-//! has this value, and every row that it reads must have it. A row with another value was written or read by
-//! another definition than that of its table.
+//! An alteration replaces a table's *added column* by another added column. The value of the column is the
+//! same in all rows, and is a part of the column's name. So a statement shows by which definition its gateway
+//! made it: the statement writes this value into all its rows, and every row that it reads must have this
+//! value. A row with another value was written or read by another definition than that of its table.
 
 use quorate_protocol::rubberband::{ClientCommand, Config, Control, TableChange};
 use quorate_roles::tables::{Command, gateway};

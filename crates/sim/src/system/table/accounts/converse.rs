@@ -226,8 +226,8 @@ fn read(table: TableId, cell: i64) -> Operation {
     Operation::Select(Select { table, filter: Some(is), output })
 }
 
-/// Returns a write of one row of the table of cells, with the value of the added column. The row may not exist
-/// yet.
+/// Returns a write of one row of the table of cells, with the value of the added column. The row may not
+/// exist yet.
 fn write(table: TableId, cell: i64, (value, added): (i64, Option<i64>)) -> Operation {
     let value = Value::Int8(value);
     let assignments = vec![(1, Expr::constant(value.clone(), Type::Int8))];

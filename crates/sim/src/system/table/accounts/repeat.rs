@@ -36,8 +36,8 @@ impl AccountWorkload {
         // `Expired` says that this attempt was not executed. If the user sent the request before, the
         // outcome of that earlier attempt stays unknown.
         let expired = pending.doubtful && matches!(error, ClientError::Expired);
-        // The routers refuse a repetition whose table was altered meanwhile. The gateway makes it again by the
-        // new definition, as sessions do. But the rows of a load ended with the earlier table.
+        // The routers refuse a repetition whose table was altered meanwhile. The gateway makes the repetition
+        // again by the new definition, as sessions do. But the rows of a load ended with the earlier table.
         let outdated = pending.doubtful && error == ClientError::Rejected(refusal::NO_SUCH_TABLE);
         let repeats = outdated && !pending.what.is_of_load();
         if repeats {
