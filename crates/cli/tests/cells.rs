@@ -10,7 +10,7 @@ use std::{
 };
 
 use quorate_history::{Action, History, Operation, Recorder, Value, Verdict, check};
-use quorate_testing::wait_for;
+use quorate_testing::{SetOnDrop, wait_for};
 use serde_json::Value as Json;
 
 use crate::{
@@ -202,6 +202,7 @@ fn increments_count_once_though_a_cell_dies() {
     one.check("DEL n", "1");
     let stop = AtomicBool::new(false);
     let counts: Vec<(i64, i64)> = thread::scope(|scope| {
+        let stopping = SetOnDrop(&stop);
         let clients: Vec<_> = (0..6)
             .map(|client| {
                 let (doors, stop) = (&doors, &stop);
@@ -215,7 +216,7 @@ fn increments_count_once_though_a_cell_dies() {
             row["starts"].as_u64() == Some(2) && row["state"] == "serving"
         });
         thread::sleep(Duration::from_millis(500));
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let (done, unknown) = counts.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
@@ -509,6 +510,7 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
     let began = Instant::now();
     let stop = AtomicBool::new(false);
     let operations: Vec<Operation> = thread::scope(|scope| {
+        let stopping = SetOnDrop(&stop);
         let client = |number: u64| {
             let (doors, stop) = (&doors, &stop);
             scope.spawn(move || work(number, doors, "main", began, stop))
@@ -531,7 +533,7 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
             });
             pause();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
     let done = operations.iter().filter(|operation| operation.finish.is_some()).count();

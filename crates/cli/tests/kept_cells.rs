@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testing::wait_for;
+use quorate_testing::{SetOnDrop, wait_for};
 use serde_json::Value;
 
 use crate::{
@@ -291,6 +291,7 @@ fn a_rolling_restart_of_cells_is_not_noticed() {
     let stop = AtomicBool::new(false);
     let (asked, rolled) = (AtomicU64::new(0), AtomicBool::new(false));
     let (longest, said) = thread::scope(|scope| {
+        let stopping = SetOnDrop(&stop);
         let clients: Vec<_> = (0..6)
             .map(|client| {
                 let (doors, stop, asked) = (&doors, &stop, &asked);
@@ -309,7 +310,7 @@ fn a_rolling_restart_of_cells_is_not_noticed() {
         let said = place.run(&["restart", "--rolling", "--json"]);
         let then = asked.load(Ordering::Relaxed);
         wait_for("clients go on", || asked.load(Ordering::Relaxed) > then + 300);
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         comer.join().unwrap();
         let longest = clients.into_iter().map(|client| client.join().unwrap()).max().unwrap();
         (longest, said)

@@ -2,13 +2,13 @@
 //! history is the strategy's promise.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
     thread,
     time::{Duration, Instant},
 };
 
 use quorate_history::{History, Operation, Verdict, check};
-use quorate_testing::wait_for;
+use quorate_testing::{SetOnDrop, wait_for};
 use serde_json::Value as Json;
 
 use crate::{
@@ -79,6 +79,7 @@ impl MapCluster {
     fn record(&self) -> History {
         let (began, stop) = (Instant::now(), AtomicBool::new(false));
         let operations: Vec<Operation> = thread::scope(|scope| {
+            let stopping = SetOnDrop(&stop);
             let client = |number: u64| {
                 let (doors, stop) = (&self.doors, &stop);
                 scope.spawn(move || work(number, doors, "m", began, stop))
@@ -96,7 +97,7 @@ impl MapCluster {
                 self.await_all();
                 pause();
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(stopping);
             clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
         });
         let done = operations.iter().filter(|operation| operation.finish.is_some()).count();

@@ -1,10 +1,10 @@
-//! Helpers of the live tests in several crates: free ports, and waiting for a condition.
+//! Helpers of the live tests in several crates: free ports, waiting for a condition, and stopping threads.
 
 use std::{
     array,
     net::TcpListener,
     process,
-    sync::atomic::{AtomicU16, Ordering},
+    sync::atomic::{AtomicBool, AtomicU16, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -62,3 +62,13 @@ pub fn wait_for(condition: &str, mut holds: impl FnMut() -> bool) {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Sets a flag when dropped. If a test fails in [`thread::scope`], the threads that watch the flag end.
+/// Without this, the test would wait for them for ever.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,9 +1,8 @@
 //! A router set and its log, without other layers.
 //!
-//! Each router has a user that appends numbered entries. A router proposes an entry again until it learns the
-//! entry; the log appends an entry exactly if it is its proposer's next entry (rule S3). Routers are killed
-//! and come back as new processes that ask to join. The log must continue, and all routers must learn the
-//! same log.
+//! Each router has a user that appends numbered entries. A router proposes an entry again until it learns it.
+//! The log appends an entry exactly if it is its proposer's next entry (rule S3). Routers are killed and come
+//! back as new processes that ask to join. The log must continue, and all routers must learn the same log.
 
 pub(crate) mod replica;
 mod settings;

@@ -10,7 +10,7 @@ use quorate::{
     Error, Local, Node, Wait,
     group::{Absence, Key, Member, Want},
 };
-use quorate_testing::wait_for;
+use quorate_testing::{SetOnDrop, wait_for};
 
 use crate::words::{Words, node, said, word};
 
@@ -75,6 +75,7 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
         nodes[..3].iter().map(|node| keyed(node, Some(&keys[0])).unwrap()).collect();
     let stop = AtomicBool::new(false);
     let sent: usize = thread::scope(|scope| {
+        let stopping = SetOnDrop(&stop);
         let send = |member: &Member<Words>| {
             let (mut sent, mut last) = (0, None);
             while !stop.load(Ordering::Relaxed) {
@@ -108,7 +109,7 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
             members[1].rotate(key).wait().unwrap();
         }
         thread::sleep(Duration::from_millis(150));
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         senders.into_iter().map(|sender| sender.join().unwrap()).sum()
     });
     wait_for("all have all", || members.iter().all(|member| said(member).len() == sent));
