@@ -16,9 +16,9 @@ pub trait Relayed: Protocol {
     }
 
     /// Notes `last`, the time at which this process last heard any of its [`routers`](Relayed::routers) on a
-    /// direct link. The relay calls this method at each [interval](Settings::interval) while such a link
-    /// stands. The protocol needs the time because a link may stand for ten seconds without a message, and no
-    /// router can relay for a process that reaches no router.
+    /// direct link. While such a link stands, the relay calls this method at each
+    /// [interval](super::Settings::interval). The protocol needs the time because a link may stand for ten
+    /// seconds without a message, and no router can relay for a process that reaches no router.
     fn routers_heard(&mut self, last: Time) {
         let _ = last;
     }

@@ -60,6 +60,18 @@ impl AccountWorkload {
         world.command(machine, ask(Command::Client(ClientCommand::Control { token, control })));
     }
 
+    /// Whether a statement belongs to a bulk load whose table was altered. The staged rows ended with the
+    /// table.
+    pub(super) fn has_load_ended(&self, config: &Config, what: &AccountStatement) -> bool {
+        let (AccountStatement::Stage { load, .. }
+        | AccountStatement::Publish { load }
+        | AccountStatement::Discard { load }) = what
+        else {
+            return false;
+        };
+        self.loads.get(load).is_some_and(|load| !config.tables.contains_key(&load.table.0))
+    }
+
     /// Returns the value of the added column in the rows that a statement reads with all their columns.
     pub(super) fn added_for(&self, config: &Config, what: &AccountStatement) -> Option<i64> {
         match what {
@@ -90,16 +102,6 @@ impl PendingStatement {
 }
 
 impl AccountStatement {
-    /// Whether the statement belongs to a bulk load.
-    pub(super) fn is_of_load(&self) -> bool {
-        matches!(
-            self,
-            AccountStatement::Stage { .. }
-                | AccountStatement::Publish { .. }
-                | AccountStatement::Discard { .. }
-        )
-    }
-
     /// Whether the statement is a read, which may be refused because its table was altered meanwhile.
     pub(super) fn is_read(&self) -> bool {
         matches!(

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use quorate_history::Action;
-use quorate_protocol::{
-    RequestId, Strength,
-    rubberband::{ClientError, refusal},
-};
+use quorate_protocol::{RequestId, Strength, rubberband::ClientError};
 use quorate_roles::tables::Process;
 
 use super::{AccountPhase, AccountStatement, AccountWorkload, BulkLoad, PendingStatement, RowOutcome};
@@ -36,17 +33,9 @@ impl AccountWorkload {
         // `Expired` says that this attempt was not executed. If the user sent the request before, the
         // outcome of that earlier attempt stays unknown.
         let expired = pending.doubtful && matches!(error, ClientError::Expired);
-        // The routers refuse a repetition whose table was altered meanwhile. The gateway makes the repetition
-        // again by the new definition, as sessions do. But the rows of a load ended with the earlier table.
-        let outdated = pending.doubtful && error == ClientError::Rejected(refusal::NO_SUCH_TABLE);
-        let repeats = outdated && !pending.what.is_of_load();
-        if repeats {
-            world.count("repeated by a later definition");
-        }
-        let doubtful = expired || outdated || matches!(error, ClientError::MaybeApplied { .. });
+        let doubtful = expired || matches!(error, ClientError::MaybeApplied { .. });
         let name = match error {
             ClientError::MaybeApplied { request } => Some(request),
-            _ if repeats => pending.request,
             _ => None,
         };
         match pending.what {
@@ -125,6 +114,10 @@ impl AccountWorkload {
             _ => None,
         });
         let Some((machine, config)) = found else { return };
+        if self.has_load_ended(&config, &pending.what) {
+            world.count("load ended with its table");
+            return;
+        }
         world.count("repeated under its name");
         if machine != pending.machine {
             world.count("repeated at another gateway");
