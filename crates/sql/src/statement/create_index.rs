@@ -156,7 +156,8 @@ pub fn drop_index(statement: &ast::Statement) -> Result<DropTable> {
     let ast::Statement::Drop { if_exists, names, .. } = statement else {
         unreachable!("only DROP is bound here")
     };
-    // CASCADE and RESTRICT have the same effect, because no reference depends on an index that can be dropped.
+    // CASCADE and RESTRICT have the same effect, because no reference depends on an index that can be
+    // dropped.
     let names = names.iter().map(scope::table_name).collect::<Result<_>>()?;
     Ok(DropTable { names, if_exists: *if_exists, cascades: false })
 }
