@@ -31,8 +31,8 @@ fn parameter(input: &[u8]) {
     }
 }
 
-/// Checks that the text form of a value means the same value. Other clients get the value in this form,
-/// whichever client sent it.
+/// Checks that the text form of a value is read back as the same value. A value that one client sent in
+/// binary may go to another client as text.
 fn the_text_means_the_same(value: &Value, ty: PgType) {
     let text = text_of(value, ty);
     let again = encode::parameter(Some(&text), ty, Format::Text, 0).unwrap_or_else(|error| {

@@ -28,7 +28,8 @@ use crate::report::{KeyReport, Method, Report, Verdict};
 use crate::session::Sessions;
 use crate::zone::{Zone, Zones};
 
-/// Default number of operations that a key must hold before the stream looks for a cut.
+/// Default number of a key's operations that the stream holds before it looks for an instant up to which it
+/// can judge and forget them.
 const LIVE_MIN: usize = 128;
 
 /// Judges operations as they arrive.

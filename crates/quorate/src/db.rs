@@ -212,7 +212,9 @@ impl Db {
         let mut bound = Vec::new();
         for Execute(StatementRequest { target, text, params, request, .. }) in statements {
             if matches!(target, StatementTarget::Session(_)) {
-                return Err(Error::unsupported("a session's statement in a batch"));
+                return Err(Error::unsupported(
+                    "a statement of `Session::execute` in `Db::batch`, which takes statements of `Db::execute`,",
+                ));
             }
             if let Some(name) = request {
                 inner.start_with(REQUEST_ID, &name.to_string())?;

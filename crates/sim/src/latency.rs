@@ -187,7 +187,8 @@ struct LatencyEnvironment {
     members: usize,
     /// The ended commands, with their fates and times.
     ended: Vec<(CommandId, Fate, Time)>,
-    /// Processes that met a member of the set, with the set.
+    /// Processes that refused a link because their peer showed a set that they did not know, each with that
+    /// set.
     met: Vec<(ProcessId, Set)>,
 }
 

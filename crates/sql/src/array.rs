@@ -41,7 +41,7 @@ fn is_plain(element: &str) -> bool {
 
 /// Returns the error about an array whose first index is not 1.
 pub fn other_bounds() -> SqlError {
-    SqlError::unsupported("an array that does not begin at 1")
+    SqlError::unsupported("an array whose first index is not 1")
 }
 
 /// Reads the elements of an array's text form; `None` is NULL.

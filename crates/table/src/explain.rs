@@ -19,7 +19,7 @@ pub struct Explanation {
     pub strategy: Strategy,
     /// The number of conditions on single columns that the engine decided by comparing codes.
     pub conditions: u64,
-    /// Whether the filter was evaluated for the rows that passed these conditions.
+    /// Whether the engine also evaluated the filter, for the rows that passed the conditions on codes.
     pub evaluated: bool,
     /// The number of blocks of the table at this replica.
     pub blocks: u64,

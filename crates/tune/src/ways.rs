@@ -86,7 +86,8 @@ impl Way {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WayRange {
     pub(crate) way: Way,
-    /// The highest place on the way that is known to be too weak; all places below it count as too weak.
+    /// The highest place on the way whose setting is known to be too weak, from 0 to 1. All settings below it
+    /// count as too weak.
     pub(crate) low: f64,
     /// The lowest place on the way that is known to be too slow or to keep the agreement.
     pub(crate) high: f64,

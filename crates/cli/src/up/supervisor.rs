@@ -360,7 +360,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the processes of a role to end in order, and waits until they have ended, at most for `patience`.
+    /// Sends SIGTERM to all processes of a role, and waits until they have ended, at most for `patience`.
     fn ask(&mut self, role: Role, patience: Duration) {
         for index in 0..self.slots.len() {
             if self.slots[index].config.role == role {

@@ -152,7 +152,8 @@ impl<R: Routing> Router<R> {
         Fence { routing: self.routing, ..Fence::of_router(self.generation()) }
     }
 
-    /// Shows the version of routing once the router knows the domain's configuration.
+    /// Puts the domain's version of routing into the pass that this router shows to its peers, once the
+    /// router knows the domain's configuration.
     pub(super) fn show_routing(&mut self, out: &mut dyn Sink<Self>) {
         let version = R::version(self.order.config());
         if self.order.is_founded() && std::mem::replace(&mut self.routing, version) != version {

@@ -463,8 +463,9 @@ impl<R: Routing> Order<R> {
         true
     }
 
-    /// Appends a message that a member has delivered, whatever its number. Messages with the numbers in
-    /// between may have been ordered, so these numbers cannot be used again.
+    /// Appends a message that a member has delivered, even if its number is above the next number of its
+    /// sender. The earlier generation may have ordered messages with the skipped numbers, so these numbers
+    /// are never used again.
     fn append_recovered(
         &mut self,
         id: MessageId,

@@ -422,7 +422,8 @@ impl Cell {
         self.write_down(out);
     }
 
-    /// Compares keys with other cells, as far as a step is due. An arriving cell copies everything instead.
+    /// Lets `work` do a step of the comparison of keys with other cells, and sends the resulting questions.
+    /// Does nothing while this cell arrives, because it then copies all keys.
     fn compare(
         &mut self,
         cx: &mut Context<'_>,

@@ -89,7 +89,8 @@ impl RunningOperation {
         self.add(floor, continued, context)
     }
 
-    /// Writes an increment: into the tally `continued`, or else into a tally that begins above `floor`.
+    /// Writes an increment, with a stamp above `floor`. Adds it to the tally `continued` if there is one, and
+    /// begins a tally otherwise.
     fn add(
         &mut self,
         floor: Stamp,

@@ -1,6 +1,8 @@
-//! The layout: cells, their places on the ring, and maps. A cell gets the layout from the domain's order.
+//! The layout: cells, their places on the ring, and maps. A cell learns it from ordered messages of its
+//! domain.
 //!
-//! All cells compute equal [`Layout`]s from the same orders. Data never passes through the order.
+//! All cells compute equal [`Layout`]s from the same messages. No key and no value is sent as an ordered
+//! message.
 
 use std::collections::BTreeMap;
 

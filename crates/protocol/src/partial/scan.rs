@@ -156,7 +156,8 @@ pub(super) struct Scans {
 }
 
 impl Scans {
-    /// Maximum number of scans at a time. More scans would hold too many bytes of lists.
+    /// Maximum number of scans at a time. Each scan holds the lists of keys that cells sent, so more scans
+    /// would take too much memory.
     const MAX: usize = 256;
     /// Maximum number of scans that read keys at a time. More scans would hold too many bytes of entries.
     const READING_MAX: usize = 4;

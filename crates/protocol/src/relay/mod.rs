@@ -161,8 +161,8 @@ struct Ends<M> {
     relay_states: BTreeMap<ProcessId, RelayState>,
     /// Pairs for which this router relays.
     carried: BTreeSet<(ProcessId, ProcessId)>,
-    /// The process that was heard last, and the time. Of several messages of a process in a turn, only the
-    /// first is recorded.
+    /// The process and the time of the last call of `hear`. Further messages of this process at this time
+    /// would change nothing, so `hear` skips them.
     heard: Option<(ProcessId, Time)>,
     tick_at: Time,
     /// The number of this process's last attempt.

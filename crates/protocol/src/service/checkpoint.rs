@@ -28,8 +28,8 @@ pub(super) struct OutgoingCheckpoint {
     pub(super) awaits_host: bool,
 }
 
-/// The first byte of a piece of the table. Pieces of the host begin with another byte. The piece's length and
-/// bytes follow.
+/// The first byte of a piece with a part of the table of sessions. A piece of the host begins with [`HOST`].
+/// After this byte come the length and the bytes of the piece.
 pub(super) const TABLE: u8 = 0;
 pub(super) const HOST: u8 = 1;
 

@@ -129,8 +129,9 @@ impl Transfer {
     }
 }
 
-/// Returns the table to which the table of an index or of a column's sequence belongs. Both are saved and
-/// restored together, because the table's constraints and defaults need the other one.
+/// Returns the user's table for the table of an index, or for the table of a sequence that a column owns. A
+/// backup saves and restores both together. The user's table needs the index for its constraints, and the
+/// sequence for its defaults.
 fn owner(schema: &Schema) -> Option<String> {
     let index = IndexDefinition::of(schema).map(|index| index.table);
     index.or_else(|| Some(SequenceDefinition::of(schema)?.owner?.table))

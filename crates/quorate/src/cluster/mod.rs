@@ -460,7 +460,7 @@ impl Backend for ClusterBackend {
         let (_, _, arrived) = self.ask(strength, request)?.arrived().await?;
         let Arrived::Whole(parts) = arrived else {
             return Err(OperationError::Failed(Failure::malformed(
-                "a replica's report on a query is too long",
+                "a replica's EXPLAIN ANALYZE report does not fit into one message: use EXPLAIN without ANALYZE",
             )));
         };
         let config = self.requests.config();

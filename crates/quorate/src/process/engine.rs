@@ -271,8 +271,8 @@ impl BatchMeter {
 const SHORT_TASKS_MAX: usize = 8;
 /// Maximum size of an operation that the protocol thread executes, in bytes.
 const SHORT_OPERATION_BYTES_MAX: usize = 4 << 10;
-/// Maximum number of rows at one point of the ring, in one table, with which the protocol thread executes a
-/// task at that point.
+/// Maximum number of rows that a table may have at a task's point of the ring if the protocol thread is to
+/// execute the task. Otherwise the engine's thread executes it.
 const SHORT_ROWS_MAX: usize = 64;
 /// Upper bound of the time of a short batch.
 const SHORT_BATCH_MAX: Duration = Duration::from_micros(400);

@@ -121,7 +121,7 @@ impl<S: Service> Performer for ServiceExecutor<S> {
     }
 
     fn give_copies(&mut self) {
-        // The caller may no longer wait for the copy.
+        // The send fails if the caller has stopped waiting for the copy. That does no harm.
         self.executor.give_copies(&mut self.object, |wanted, copy| drop(wanted.send(copy)));
     }
 }

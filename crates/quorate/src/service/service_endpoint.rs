@@ -25,8 +25,8 @@ impl EndpointHost for LibraryHost {
     type Successor = SharedStatus;
 }
 
-/// The present state of the process that replaced a replica. A redirect reads the leader and the replicas in
-/// it.
+/// The present status of a service's replica on this host. A redirect at the address of a former replica
+/// reads the leader and the other replicas from it.
 pub(super) struct SharedStatus(pub(super) Arc<Mutex<ReplicaStatus>>);
 
 impl Successor for SharedStatus {

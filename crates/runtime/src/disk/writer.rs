@@ -132,7 +132,7 @@ impl Writer {
         self.bytes - self.progress.bytes.load(Ordering::Acquire)
     }
 
-    /// Returns the highest reserved number of a greeting.
+    /// Returns the highest number that is reserved on the disk for greetings, the first messages of links.
     pub(crate) fn numbers(&self) -> u32 {
         self.progress.numbers.load(Ordering::Acquire)
     }

@@ -168,8 +168,9 @@ impl<M: Wire> Durable<M> {
         self.silenced
     }
 
-    /// Sends a message to the receivers for which it need not wait, and keeps it for the other receivers.
-    /// Returns the message unsent if it need not wait for any receiver.
+    /// Sends a message at once to each receiver for which neither an undurable record nor an earlier held
+    /// message stands in the way, and holds it for the other receivers. If nothing stands in the way for any
+    /// receiver, returns the message, and the caller sends it.
     pub(super) fn send_or_hold(
         &mut self,
         (me, links): (ProcessId, &mut Links),
@@ -380,10 +381,10 @@ const SEAL_AFTER: Duration = Duration::from_millis(20);
 /// nothing, and short enough to detect older copies: an operator nearly always restores a copy that was made
 /// longer ago.
 const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
-/// Time after the start before the first announcement. Some peers remember nothing of this process, for
-/// example a peer that took another peer's place. Suppose an older copy announced its last record to such a
-/// peer before it met a peer that remembers more. The newest copy, restored later, would then be taken for
-/// the older one.
+/// Time after the start before the first announcement. In this time the process meets peers that remember its
+/// journal. A peer that remembers nothing of this process believes any announcement. If this directory were
+/// an older copy, and announced itself to such a peer first, that peer would later refuse the newest
+/// directory.
 const FIRST_ANNOUNCEMENT_AFTER: Duration = Duration::from_millis(300);
 /// Number of reserved numbers that must be left at least: more than the connections that one turn makes.
 const RESERVED_NUMBERS_MIN: u32 = 2048;

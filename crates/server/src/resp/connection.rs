@@ -34,7 +34,8 @@ use super::{
 /// The settings of a connection. They are kept when another process continues the connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ClientSession {
-    /// The number of the connection, which another process does not keep.
+    /// The number of the connection in this process. A process that continues the connection gives it another
+    /// number.
     #[serde(skip)]
     pub(super) number: u64,
     pub(super) version: Version,

@@ -114,7 +114,8 @@ const STATE: [(&str, Type); 5] = [
     (KEY, Type::Int4),
 ];
 
-/// The columns whose defaults are the definition of a sequence.
+/// The columns that store the definition of a sequence. A sequence is a table, and each value of its
+/// definition is the default of one of these columns.
 const DEFINITION: [(&str, Type); 9] = [
     ("start_value", Type::Int8),
     ("increment_by", Type::Int8),

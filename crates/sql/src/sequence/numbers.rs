@@ -124,7 +124,8 @@ impl Stock {
         while taken.len() < count && self.left > 0 {
             taken.push(self.next);
             self.left -= 1;
-            // The number behind the last one may be outside the range of the type. It is never given.
+            // After the last number of the stock, `next` may lie outside the range of the type. Nobody gets
+            // that number, because `left` is 0.
             self.next = self.next.wrapping_add(increment);
         }
     }

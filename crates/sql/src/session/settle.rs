@@ -2,8 +2,8 @@
 //!
 //! If several statements come together, in one message or before one Sync, their client needs no result
 //! before the last statement. A write among them is *deferred*: it becomes a step of the block, and nobody
-//! tries it. COMMIT sends the steps as one message. A deferred write is executed there for the first time, so
-//! there is nothing to compare, and the block never fails because of other transactions.
+//! tries it. COMMIT sends the steps as one message. The replicas then execute a deferred write for the first
+//! time. COMMIT has no result of a trial to compare, so the block never fails because of other transactions.
 //!
 //! ```text
 //! update acct set cents = cents - 50 where id = 1; update acct set cents = cents + 50 where id = 2

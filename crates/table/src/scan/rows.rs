@@ -71,7 +71,8 @@ impl Rows for Columns {
     fn bytes_unshared(&self, newer: &Columns) -> usize {
         let shared: FxHashSet<*const Block> = newer.blocks.iter().map(Arc::as_ptr).collect();
         let blocks = self.blocks.iter().filter(|block| !shared.contains(&Arc::as_ptr(block)));
-        // A changed block has the same last place as before, and shares most of its chunks.
+        // The changed copy of a block in `newer` has the same last place, and the two share most of their
+        // chunks.
         let blocks = blocks.map(|block| {
             block.bytes_unshared(newer.blocks.get(newer.block_of(&block.last)).map(|newer| &**newer))
         });

@@ -307,7 +307,8 @@ impl<R: Rows> Versions<R> {
         answers
     }
 
-    /// Runs a job without results of the batch, because a search for it panics.
+    /// Runs one job without the search that the jobs of a batch share. Called if that search panicked for
+    /// this job.
     fn run_alone(
         &mut self,
         job: &Job,

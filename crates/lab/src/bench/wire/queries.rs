@@ -166,7 +166,7 @@ fn constants(filter: &Expr, found: &mut Vec<Value>) {
     }
 }
 
-/// Writes all files except the tickets.
+/// Writes the schema, the indexes, the templates and the questions into `folder`. The caller writes the rows.
 pub(super) fn write(folder: &Path, questions: &[Question]) -> Result<()> {
     let indexes = INDEXES.map(|columns| format!("create index on tickets ({columns});\n"));
     std::fs::write(folder.join("schema.sql"), schema())?;

@@ -241,7 +241,7 @@ struct StatementPlan {
 enum AnswerShape {
     /// The values of these keys.
     Found(Vec<Bytes>),
-    /// The count is 1.
+    /// The answer has the count 1, whatever number of rows the statement changed.
     Done,
     /// The count is the number of rows that the statement changed.
     Changed,

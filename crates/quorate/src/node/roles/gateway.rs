@@ -31,7 +31,8 @@ const READ_WAIT_MIN: Duration = Duration::from_secs(8);
 pub(in crate::node) struct GatewayWork {
     write_wait: Duration,
     requests: Arc<Requests>,
-    /// The access of SQL to tables, from the first life on.
+    /// The tables, as sessions of SQL reach them. Set when the gateway's first process runs. A later process
+    /// of the gateway takes it over.
     tables: OnceLock<Arc<ClusterBackend>>,
 }
 

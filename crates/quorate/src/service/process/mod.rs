@@ -239,8 +239,8 @@ impl Process {
         Search::quiet(self.shared.domain, self.me(), self.shared.addresses.clone())
     }
 
-    /// Asks all processes at the addresses for a set of this name. Waits at most for `patience`, and returns
-    /// a set that a process has shown.
+    /// Asks the processes at the configured addresses for the set of the endpoint's service. Waits at most
+    /// for `patience`. Returns the first set that a process shows.
     pub(super) fn survey(&self, endpoint: &EndpointHandle, patience: Duration) -> Option<Set> {
         let until = Instant::now() + patience;
         let others: Vec<ProcessId> = self.search().look().into_iter().map(|peer| peer.id).collect();

@@ -1,4 +1,4 @@
-//! The adapter between a cell and the world that changes its messages.
+//! Changes the messages between one cell and the simulated world, for mutations.
 
 use std::collections::{BTreeMap, BTreeSet};
 

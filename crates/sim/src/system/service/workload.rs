@@ -31,7 +31,8 @@ pub(crate) struct ServiceWorkload {
 }
 
 impl ServiceWorkload {
-    /// Returns the process of the replica that starts on `machine`, from its disk if there is one.
+    /// Creates the process of the replica on `machine`. The process continues from the machine's records if
+    /// its disk has any.
     pub(super) fn replica(
         &mut self,
         stage: &mut ServiceStage,

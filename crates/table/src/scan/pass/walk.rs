@@ -115,7 +115,8 @@ impl<'p, 'a> Pass<'p, 'a> {
             false => (vec![0; BLOCK_ROWS], vec![0; BLOCK_ROWS + 16]),
         };
         let mut matches = Vec::new();
-        // The next block at which a group looks; only valid from the present block on.
+        // The next block that some group of queries has to look at. If it lies before `number`, it is out of
+        // date, and is computed again.
         let mut together = blocks.start;
         let mut number = blocks.start;
         while number < blocks.end {
