@@ -65,10 +65,12 @@ impl Session {
             let renumbered =
                 |parent: &Arc<Table>| (parent.id, Alteration::of_definition(parent.schema.clone()));
             alterations.extend(alter.parents.iter().map(renumbered));
-            current = self.alter(alterations, &table.schema.name).await?;
+            let strict = alterations[0].1.schema.clone();
+            self.alter(alterations, Vec::new()).await?;
+            current = self.altered(&strict)?;
             if let Some(error) = self.first_violation(current, &table.schema.name, &demands, alter).await {
                 let back = Alteration::of_definition(table.schema.clone());
-                self.alter(vec![(current, back)], &table.schema.name).await?;
+                self.alter(vec![(current, back)], Vec::new()).await?;
                 return Err(error);
             }
             if only {
@@ -77,12 +79,13 @@ impl Session {
                 return done();
             }
         }
+        let orphans = self.orphans(alter, table);
         let mut alterations = vec![(current, last)];
         alterations.extend(self.followers(alter, table));
-        self.alter(alterations, &alter.schema.name).await?;
+        alterations.retain(|(table, _)| !orphans.contains(table));
+        self.alter(alterations, orphans).await?;
         self.notices.extend(alter.notices.iter().cloned());
         self.has_defined("ALTER TABLE");
-        self.drop_orphans(alter, table).await?;
         done()
     }
 
@@ -97,19 +100,25 @@ impl Session {
         alter.columns.iter().map(value).collect()
     }
 
-    /// Sends alterations. Returns the number of the table that has this name then.
-    async fn alter(&mut self, alterations: Vec<(TableId, Alteration)>, name: &str) -> Result<TableId> {
-        let changes =
+    /// Alters tables and drops others, at one position.
+    async fn alter(&mut self, alterations: Vec<(TableId, Alteration)>, dropped: Vec<TableId>) -> Result<()> {
+        let altered =
             alterations.into_iter().map(|(table, alteration)| Definition::Alter { table, alteration });
-        self.define(changes.collect()).await.map_err(fault::unnamed_error)?;
+        let dropped = dropped.into_iter().map(|table| Definition::Drop { table });
+        self.define(altered.chain(dropped).collect()).await.map_err(fault::unnamed_error)
+    }
+
+    /// Returns the number of the table that was just given this definition. Another session may have altered
+    /// it since; then its definition must not be replaced.
+    fn altered(&self, schema: &Schema) -> Result<TableId> {
         let catalog = self.backend.catalog();
-        let table = catalog.table(name).ok_or_else(|| {
+        let table = catalog.table(&schema.name).filter(|table| table.schema == *schema);
+        table.map(|table| table.id).ok_or_else(|| {
             SqlError::new(
                 code::SERIALIZATION_FAILURE,
                 "another session altered or dropped the table meanwhile",
             )
-        })?;
-        Ok(table.id)
+        })
     }
 
     /// Returns the error of the first requirement or reference that a row breaks.
@@ -192,10 +201,10 @@ impl Session {
         self.backend.catalog().tables.iter().filter_map(follow).collect()
     }
 
-    /// Drops the indexes and sequences of dropped columns.
-    async fn drop_orphans(&mut self, alter: &AlterTable, table: &Table) -> Result<()> {
+    /// Returns the indexes and sequences of dropped columns.
+    fn orphans(&self, alter: &AlterTable, table: &Table) -> Vec<TableId> {
         if alter.dropped.is_empty() {
-            return Ok(());
+            return Vec::new();
         }
         let catalog = self.backend.catalog();
         let name = &table.schema.name;
@@ -207,9 +216,7 @@ impl Session {
                 .and_then(|sequence| sequence.owner)
                 .is_some_and(|owner| owner.table == *name && alter.dropped.contains(&owner.column))
         });
-        let orphans: Vec<TableId> =
-            indexes.map(|(table, _)| table.id).chain(sequences.map(|table| table.id)).collect();
-        if orphans.is_empty() { Ok(()) } else { self.remove(orphans).await }
+        indexes.map(|(table, _)| table.id).chain(sequences.map(|table| table.id)).collect()
     }
 }
 

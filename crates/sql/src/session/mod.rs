@@ -386,7 +386,7 @@ impl Session {
             Statement::SetTransaction { modes, session } => self.set_transaction(*modes, *session),
             Statement::Commit => self.commit().await,
             Statement::Rollback => self.roll_back().await,
-            Statement::Savepoint(name) => self.savepoint(name),
+            Statement::Savepoint(name) => self.savepoint(name).await,
             Statement::RollbackTo(name) => self.roll_back_to(name).await,
             Statement::Release(name) => self.release(name),
             Statement::Explain { statement, analyze } => {

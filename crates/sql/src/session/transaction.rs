@@ -81,19 +81,19 @@ impl Session {
     pub(super) fn check_write(&mut self, verb: &str) -> Result<()> {
         self.check_read_only(verb)?;
         let TransactionBlock::Open(open) = &mut self.block else { return Ok(()) };
-        let is_definition = verb.starts_with("CREATE ") || verb.starts_with("DROP ");
+        let is_definition = ["CREATE ", "DROP ", "ALTER "].iter().any(|word| verb.starts_with(word));
         match &open.defined {
             Some(_) if is_definition => Ok(()),
             Some(defined) => {
                 open.client_knows_definition_stands = true;
                 Err(SqlError::unsupported(format!("{verb} after a definition in one transaction block"))
                     .detail(format!("{defined} and cannot be rolled back; this statement changed nothing."))
-                    .hint("Commit after CREATE TABLE and DROP TABLE (autocommit)."))
+                    .hint("Commit after CREATE TABLE, ALTER TABLE and DROP TABLE (autocommit)."))
             }
             None if is_definition && open.steps.has_writes() => {
                 Err(SqlError::unsupported(format!("{verb} after a write in one transaction block"))
-                    .detail("A table is created or dropped at once, and cannot wait for COMMIT.")
-                    .hint("Commit before CREATE TABLE and DROP TABLE."))
+                    .detail("A table is created, altered or dropped at once, and cannot wait for COMMIT.")
+                    .hint("Commit before CREATE TABLE, ALTER TABLE and DROP TABLE."))
             }
             None => Ok(()),
         }
@@ -390,7 +390,12 @@ impl Session {
         }
     }
 
-    pub(super) fn savepoint(&mut self, name: &str) -> Result<StatementOutcome> {
+    pub(super) async fn savepoint(&mut self, name: &str) -> Result<StatementOutcome> {
+        let Some(open) = self.block.begun() else { return Err(outside("SAVEPOINT")) };
+        if open.deferred.iter().any(|write| !write.checks.is_empty()) {
+            // A check belongs to the steps before the savepoint, so ROLLBACK TO must not remove its read.
+            self.settle().await?;
+        }
         let Some(open) = self.block.begun() else { return Err(outside("SAVEPOINT")) };
         open.savepoints.push(Savepoint {
             name: name.to_owned(),

@@ -44,6 +44,7 @@ use super::{
     key_condition::{KeyValues, column_of, has_any_key, has_key, has_null, key_of_row},
     reference::converted,
     reference_check::{ReferenceCheck, ReferenceSide},
+    setting::REQUEST_ID,
     settle::written_rows,
     steps::Origin,
     upsert::UpsertDecision,
@@ -166,7 +167,9 @@ impl Session {
         operation: Operation,
         returned: ReturnedRows,
     ) -> Result<WriteSum> {
-        let is_upsert = matches!(operation, Operation::Upsert { .. });
+        // A statement under an id that the client chose is sent once, because the id stands for its outcome.
+        let is_upsert =
+            matches!(operation, Operation::Upsert { .. }) && self.settings.get(REQUEST_ID).is_none();
         let mut attempt = 1;
         loop {
             let began = self.statement_began;
@@ -350,7 +353,19 @@ impl Session {
         let filter = Expr::any(arbiters.iter().map(keys).collect());
         let all = (0..schema.columns.len()).map(|column| column_of(schema, column)).collect();
         let existing = self.key_rows(table, Some(filter), all).await?;
-        let decision = UpsertDecision::of(&arbiters, rows, &existing, &conflict, &returning)?;
+        let taken = |number: usize| {
+            let is_key = arbiters[number] == schema.primary_key;
+            let unique = upkeep.uniques.iter().find(|unique| unique.columns == arbiters[number]);
+            let name = match unique {
+                Some(unique) if !is_key => unique.index.schema.name.clone(),
+                _ => schema.key_name(),
+            };
+            let message = format!("duplicate key value violates unique constraint \"{name}\"");
+            let mut error = of_table(SqlError::new(code::UNIQUE_VIOLATION, message), table);
+            error.about.constraint = Some(name);
+            error
+        };
+        let decision = UpsertDecision::of(&arbiters, rows, &existing, &conflict, &returning, taken)?;
         let UpsertDecision { added, changes, returned } = decision;
         for row in &returned {
             write.hold.grow(budget::weight(row))?;
@@ -476,22 +491,35 @@ impl Session {
         }
         let vanished = changes.iter().map(|(old, _)| old.clone()).collect();
         self.forbids_default(table, upkeep, (number, action), vanished, consequences)?;
-        for (old, new) in changes {
-            let Some(old) = converted(&own.schema, columns, std::iter::once(&old)).pop() else { continue };
-            let assignments = match self.assigned(child, action)? {
-                Some(assignments) => assignments,
-                None => {
-                    let Some(new) = converted(&own.schema, columns, std::iter::once(&new)).pop() else {
+        let in_child = |key: &KeyValues| converted(&own.schema, columns, std::iter::once(key)).pop();
+        let assignments = match self.assigned(child, action)? {
+            Some(assignments) => assignments,
+            None => {
+                // One statement changes all children. With one statement for each key, a child that has just
+                // got a key would be changed again if that key changes, too.
+                let mut branches: Vec<Vec<(Expr, Expr)>> = vec![Vec::new(); columns.len()];
+                for (old, new) in &changes {
+                    let Some(old) = in_child(old) else { continue };
+                    let Some(new) = in_child(new) else {
                         let message = "a key is out of range for a column that refers to it";
                         return Err(SqlError::new("22003", message));
                     };
-                    let constant = |(&column, value): (&usize, Value)| {
-                        (column, Expr::constant(value, own.schema.columns[column].ty))
-                    };
-                    columns.iter().zip(new).map(constant).collect()
+                    let is_old = has_key(&own.schema, columns, &old);
+                    for ((branches, &column), value) in branches.iter_mut().zip(columns).zip(new) {
+                        let value = Expr::constant(value, own.schema.columns[column].ty);
+                        branches.push((is_old.clone(), value));
+                    }
                 }
-            };
-            let filter = Some(has_key(&own.schema, columns, &old));
+                let changed = |(branches, &column): (Vec<(Expr, Expr)>, &usize)| {
+                    let otherwise = Some(Box::new(column_of(&own.schema, column)));
+                    (column, Expr::Case { branches, otherwise, ty: own.schema.columns[column].ty })
+                };
+                branches.into_iter().zip(columns).map(changed).collect()
+            }
+        };
+        let old: Vec<KeyValues> = changes.iter().filter_map(|(old, _)| in_child(old)).collect();
+        if !old.is_empty() {
+            let filter = Some(has_any_key(&own.schema, columns, &old));
             let update = Operation::Update { table: own.id, assignments, filter, returning: Vec::new() };
             consequences.writes.push_back((own.clone(), update));
         }

@@ -1,6 +1,6 @@
 //! INSERT … ON CONFLICT of a table whose constraints concern other tables: decides about each row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_table::{
     eval::{eval, satisfies},
@@ -32,13 +32,15 @@ pub(super) struct RowChange<'a> {
 }
 
 impl<'a> UpsertDecision<'a> {
-    /// Decides for each row of an INSERT. `existing` are the rows that have one of their keys.
+    /// Decides for each row of an INSERT. `existing` are the rows that have one of their keys. `taken` returns
+    /// the error of a change to a key, given by the number of its arbiter, that another row has.
     pub(super) fn of(
         arbiters: &'a [Vec<usize>],
         rows: Vec<Row>,
         existing: &'a [Row],
         conflict: &Conflict,
         returning: &[Expr],
+        taken: impl Fn(usize) -> SqlError,
     ) -> Result<UpsertDecision<'a>> {
         /// The owner of a key.
         #[derive(Clone, Copy)]
@@ -56,6 +58,8 @@ impl<'a> UpsertDecision<'a> {
             arbiters.iter().enumerate().filter_map(key).collect::<Vec<_>>()
         };
         let mut owners = BTreeMap::new();
+        // The keys that changed rows had and that no row has now.
+        let mut vacated = BTreeSet::new();
         for (index, row) in existing.iter().enumerate() {
             owners.extend(keys(row).into_iter().map(|key| (key, Owner::Existing(index))));
         }
@@ -78,6 +82,14 @@ impl<'a> UpsertDecision<'a> {
                     let mut new = old.clone();
                     for (column, value) in assignments {
                         new[*column] = eval(value, &both)?;
+                    }
+                    let (before, after) = (keys(old), keys(&new));
+                    vacated.extend(before.iter().filter(|key| !after.contains(key)).cloned());
+                    for key in after.into_iter().filter(|key| !before.contains(key)) {
+                        if owners.contains_key(&key) && !vacated.remove(&key) {
+                            return Err(taken(key.0));
+                        }
+                        owners.insert(key, Owner::Changed);
                     }
                     if !returning.is_empty() {
                         decision.returned.push(returned(&new)?);

@@ -128,12 +128,22 @@ impl<'a> DeclaredReference<'a> {
         }
         let parent_columns =
             parent_columns.iter().map(|&column| parent.columns[column].name.clone()).collect();
+        let on_delete = action(declared.on_delete);
+        if matches!(on_delete, ReferenceAction::SetNull | ReferenceAction::SetDefault)
+            && columns.contains(&own.partition.column())
+        {
+            let column = &own.columns[own.partition.column()].name;
+            let what = format!("ON DELETE SET NULL or SET DEFAULT of the partition column \"{column}\"");
+            return Err(SqlError::unsupported(what)
+                .hint("Give the table a primary key, or partition it by another column.")
+                .at(span));
+        }
         let reference = Reference {
             name,
             columns,
             parent: parent_name,
             parent_columns,
-            on_delete: action(declared.on_delete),
+            on_delete,
             on_update: action(declared.on_update),
             deferral: deferral(declared.characteristics),
         };

@@ -317,3 +317,49 @@ async fn no_child_of_many_sessions_loses_its_parent() {
     assert!(done > 100, "{done} statements succeeded");
     assert_eq!(orphans(&mut client).await, Vec::<String>::new());
 }
+
+/// A check belongs to the steps before a savepoint. ROLLBACK TO takes back neither its read nor its failure.
+#[tokio::test]
+async fn a_savepoint_comes_after_the_checks_before_it() {
+    let mut one = books().await;
+    let message = "begin; insert into line values (2, 7); savepoint s; insert into book values (7, 'i7', 'Seven'); \
+                   rollback to s; commit";
+    assert_eq!(one.code(message).await, "23503");
+    one.run("rollback").await.unwrap();
+    assert_eq!(orphans(&mut one).await, Vec::<String>::new());
+    let mut other = one.another();
+    one.run("begin; insert into line values (2, 2); savepoint s; insert into line values (3, 1)")
+        .await
+        .unwrap();
+    one.run("rollback to s").await.unwrap();
+    other.run("delete from book where id = 2").await.unwrap();
+    assert_eq!(one.code("commit").await, "40001");
+    assert_eq!(orphans(&mut one).await, Vec::<String>::new());
+}
+
+/// Children follow their own parent, although parents take over each other's keys.
+#[tokio::test]
+async fn children_follow_keys_that_are_exchanged() {
+    let mut one = Client::new();
+    one.run("create table p (id int primary key, code int unique)").await.unwrap();
+    one.run("create table c (id int primary key, code int references p (code) on update cascade)")
+        .await
+        .unwrap();
+    one.run("insert into p values (1, 1), (2, 2), (3, 3)").await.unwrap();
+    one.run("insert into c values (1, 1), (2, 2), (3, 3)").await.unwrap();
+    one.run("update p set code = 3 - code where id < 3").await.unwrap();
+    assert_eq!(one.column("select code from c order by id").await, ["2", "1", "3"]);
+    one.run("update p set code = code + 1").await.unwrap();
+    assert_eq!(one.column("select code from p order by id").await, ["3", "2", "4"]);
+    assert_eq!(one.column("select code from c order by id").await, ["3", "2", "4"]);
+}
+
+#[tokio::test]
+async fn an_action_that_the_partition_column_cannot_follow_is_refused_at_once() {
+    let mut one = books().await;
+    for action in ["set null", "set default"] {
+        let create = format!("create table note (book int references book on delete {action}, text text)");
+        assert_eq!(one.code(&create).await, "0A000", "{action}");
+    }
+    one.run("create table note (book int references book on delete cascade, text text)").await.unwrap();
+}

@@ -155,6 +155,10 @@ async fn a_rollback_after_a_create_table_and_a_refused_write_is_a_warning() {
     let refused = client.run("create table v (a int)").await.unwrap_err();
     assert_eq!(refused.message, "CREATE TABLE after a write in one transaction block is not supported");
     assert_eq!(client.code("rollback").await, "00000");
+    client.run("begin; insert into t values (1)").await.unwrap();
+    let refused = client.run("alter table t add column b int").await.unwrap_err();
+    assert_eq!(refused.message, "ALTER TABLE after a write in one transaction block is not supported");
+    assert_eq!(client.code("rollback").await, "00000");
     assert_eq!(client.rows("select a from t").await.len(), 0);
 }
 

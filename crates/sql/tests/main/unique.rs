@@ -192,3 +192,24 @@ async fn the_keys_of_many_sessions_stay_those_of_the_table() {
     assert_eq!(mails, distinct);
     check(&mut client).await;
 }
+
+/// A row must not take a key that another row still has, also if both change in one statement.
+#[tokio::test]
+async fn a_change_on_conflict_takes_no_key_of_another_row() {
+    let mut one = Client::new();
+    one.run("create table t (id int primary key, k text unique, n text)").await.unwrap();
+    one.run("insert into t values (1, 'a', ''), (2, 'b', '')").await.unwrap();
+    let chain =
+        "insert into t values (8, 'a', 'b'), (9, 'b', 'c') on conflict (k) do update set k = excluded.n";
+    assert_eq!(one.code(chain).await, "23505");
+    assert_eq!(one.column("select k from t order by id").await, ["a", "b"]);
+    let free =
+        "insert into t values (9, 'b', 'c'), (8, 'a', 'b') on conflict (k) do update set k = excluded.n";
+    one.run(free).await.unwrap();
+    assert_eq!(one.column("select k from t order by id").await, ["b", "c"]);
+    for (key, code) in [("a", None), ("b", Some("23505")), ("c", Some("23505"))] {
+        let outcome = one.run(&format!("begin; insert into t values (7, '{key}'); rollback")).await;
+        assert_eq!(outcome.err().map(|error| error.code.clone()), code.map(Into::into), "{key}");
+        let _ = one.run("rollback").await;
+    }
+}
