@@ -32,8 +32,8 @@ pub(super) struct RowChange<'a> {
 }
 
 impl<'a> UpsertDecision<'a> {
-    /// Decides for each row of an INSERT. `existing` are the rows that have one of their keys. `taken` returns
-    /// the error of a change to a key, given by the number of its arbiter, that another row has.
+    /// Decides for each row of an INSERT. `existing` are the rows that have one of their keys. `taken` gets
+    /// the number of an arbiter, and returns the error of a change to a key of it that another row has.
     pub(super) fn of(
         arbiters: &'a [Vec<usize>],
         rows: Vec<Row>,
