@@ -5,7 +5,7 @@
 //! slots that it knows to be chosen, as the only remaining member. From then on it is a leader like any
 //! other, and admits new routers.
 //!
-//! That log lacks the slots that the survivor accepted and does not know to be chosen. The other routers may
+//! The log lacks the slots that the survivor accepted and does not know to be chosen. The other routers may
 //! have chosen other values in these slots, and members may have acted on those values. The survivor hands
 //! out its own values first ([`Paxos::unchosen`]), so that they can be proposed again after the values that
 //! were acted on.

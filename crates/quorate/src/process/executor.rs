@@ -10,7 +10,7 @@ use super::shared::ProcessShared;
 use crate::end::EndReporter;
 
 /// An executor of tasks, on threads of its own. It sends the results of a batch to the process as a command.
-/// It may execute a short batch on the calling thread, and return the results from the call.
+/// The executor may execute a short batch on the calling thread, and return the results from the call.
 pub(crate) trait TaskExecutor: Any + Send + Sync {
     /// Takes a batch of tasks, once the results of the previous batch have come. Returns the results if it
     /// executed the batch in this call. Never blocks.

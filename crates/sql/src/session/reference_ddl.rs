@@ -1,9 +1,10 @@
 //! References in definitions: the effect of CREATE TABLE, ALTER TABLE and DROP TABLE on the other table.
 //!
 //! **A new reference gives its parent a new number.** A gateway that is behind does not know the reference.
-//! It would delete a row of the parent without a look at the child. So the message that makes the reference
-//! also ends the parent's number, and the parent goes on under another number with the same definition. From
-//! that position on, every statement that was bound without the reference is refused, and bound again.
+//! That gateway would delete a row of the parent without a look at the child. So the message that makes the
+//! reference also ends the parent's number, and the parent goes on under another number with the same
+//! definition. From that position on, every statement that was bound without the reference is refused, and
+//! bound again.
 //!
 //! ```text
 //! gateway A                             routers                          gateway B, behind

@@ -287,7 +287,7 @@ impl Dissemination {
 
     /// Sends the new messages of this member's stream. They go by the group's address to the members that
     /// multicast reaches, and as separate casts in small pieces to the members that only such casts reach.
-    /// They go over links to all other members.
+    /// To all other members they go over links.
     pub(super) fn send_own(
         &mut self,
         context: &mut MemberContext<'_>,

@@ -58,6 +58,7 @@ pub(super) struct AccountWorkload {
     request_log: RequestLog,
     /// Share of the commands that alter a table.
     alterations_share: f64,
+    /// The bulk loads, by their numbers.
     loads: BTreeMap<i64, BulkLoad>,
     gateways: Vec<usize>,
     /// The rows of the tables at the end, by the index of their schemas.
@@ -82,7 +83,7 @@ struct BulkLoad {
     machine: usize,
     /// The life of the machine in which it began.
     life: u64,
-    /// The table as it was when the load began.
+    /// The number that the table had when the load began.
     table: TableId,
 }
 
